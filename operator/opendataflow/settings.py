@@ -73,8 +73,8 @@ class OperatorSettings:
     pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `pod_policy`:
     what the pods of jobs may ask for. `allowed_accounts`: the service accounts that they may run with, besides
     `spark_account` and `default`. `chunks_per_namespace`, `jobs_per_namespace`, `data_sets_per_namespace`: what one
-    namespace may declare; None for no limit. `name`, `namespace`: of this pod; the namespace is empty outside of a
-    cluster.
+    namespace may declare. `rows_per_change`: how many chunks and tasks one change may write at once. None for no limit.
+    `name`, `namespace`: of this pod; the namespace is empty outside of a cluster.
     """
 
     parallelism: int = 1000
@@ -89,6 +89,7 @@ class OperatorSettings:
     chunks_per_namespace: int | None = None
     jobs_per_namespace: int | None = None
     data_sets_per_namespace: int | None = None
+    rows_per_change: int | None = None
     name: str = "operator"
     namespace: str = ""
 
@@ -101,11 +102,11 @@ class OperatorSettings:
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Read the settings of the operator: DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (separated by commas), and others.
 
-    The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE, DATAFLOW_MAX_CHUNKS_PER_NAMESPACE, DATAFLOW_MAX_JOBS_PER_NAMESPACE
-    and DATAFLOW_MAX_DATA_SETS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
-    DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT, DATAFLOW_POD_POLICY, DATAFLOW_ALLOWED_SERVICE_ACCOUNTS
-    (separated by commas), POD_NAME and POD_NAMESPACE. Raises InvalidInput for an unknown policy, and for a number that
-    is none or is too small.
+    The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE, DATAFLOW_MAX_CHUNKS_PER_NAMESPACE, DATAFLOW_MAX_JOBS_PER_NAMESPACE,
+    DATAFLOW_MAX_DATA_SETS_PER_NAMESPACE and DATAFLOW_MAX_ROWS_PER_CHANGE (0 for no limit), DATAFLOW_PORT,
+    DATAFLOW_IMAGE, DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT, DATAFLOW_POD_POLICY,
+    DATAFLOW_ALLOWED_SERVICE_ACCOUNTS (separated by commas), POD_NAME and POD_NAMESPACE. Raises InvalidInput for an
+    unknown policy, and for a number that is none or is too small.
     """
     default = OperatorSettings()
     return OperatorSettings(
@@ -121,6 +122,7 @@ def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorS
         chunks_per_namespace=_number(environ, "DATAFLOW_MAX_CHUNKS_PER_NAMESPACE", 0, least=0) or None,
         jobs_per_namespace=_number(environ, "DATAFLOW_MAX_JOBS_PER_NAMESPACE", 0, least=0) or None,
         data_sets_per_namespace=_number(environ, "DATAFLOW_MAX_DATA_SETS_PER_NAMESPACE", 0, least=0) or None,
+        rows_per_change=_number(environ, "DATAFLOW_MAX_ROWS_PER_CHANGE", 0, least=0) or None,
         name=environ.get("POD_NAME") or socket.gethostname(),
         namespace=environ.get("POD_NAMESPACE", ""),
     )

@@ -35,7 +35,7 @@ $$;
 -- A data set without these keys keeps its chunk source.
 -- Chunks of a new long source, and tasks of a new job with many chunks, are not written here: declare_next() writes them in batches.
 -- `declaring`: whether anything of this request is left for declare_next().
--- p_limits: see refuse_beyond_limits().
+-- p_limits: see refuse_beyond_limits() and refuse_long_change().
 -- p_consent: {change: hash of the plan, retire: true, overlap: true, backfill: all | none}. A hash allows to retire and to overlap.
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
@@ -57,6 +57,8 @@ DECLARE
     v_bounds   jsonb[];
     v_queued   text[] := '{}';
     v_stated   text[];
+    v_removed  text[];     -- chunks that their source has no more: data sets
+    v_removed_ids text[];  -- and ids
     v_gone     text[];     -- chunks to retire: data sets
     v_gone_ids text[];     -- and ids
     v_off      text[];     -- tasks to retire: jobs
@@ -73,31 +75,20 @@ BEGIN
     v_reached := reachable_by_apply(p_datasets, p_jobs);
     PERFORM lock_datasets(v_reached, true), refuse_taken_ids(p_datasets, p_jobs), refuse_beyond_limits(p_datasets, p_jobs, p_limits);
     p_jobs := add_first_days(p_jobs);
-    SELECT s.stated, s.datasets, s.ids, s.bounds, s.deferred INTO v_stated, v_datasets, v_ids, v_bounds, v_deferred
+    SELECT s.stated, s.datasets, s.ids, s.bounds, s.removed, s.removed_ids, s.deferred
+    INTO v_stated, v_datasets, v_ids, v_bounds, v_removed, v_removed_ids, v_deferred
     FROM stated_chunks(p_datasets, p_jobs, v_reached) s;
-    PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
+    PERFORM lock_withdrawing_jobs(v_removed, p_jobs);
+    SELECT r.relinked, r.rebuilt INTO v_relinked, v_rebuild FROM rebuilt_jobs(p_jobs) r;
+    PERFORM refuse_long_change(v_datasets || v_removed, p_jobs, v_relinked, v_rebuild, p_limits);
     SELECT with_deferred(p.plan, p_datasets, v_deferred), p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids, p.bounded
     INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids, v_bounded
-    FROM planned(v_stated, v_datasets, v_ids, v_bounds, p_jobs, stated_partitionings(p_datasets)) p;
+    FROM planned(v_datasets, v_ids, v_bounds, v_removed, v_removed_ids, p_jobs, stated_partitionings(p_datasets)) p;
     IF missing_consents(v_plan, p_consent) <> '{}' THEN
         PERFORM require_consent(with_added_tasks(v_plan, v_datasets, v_ids, p_jobs, v_gone, v_gone_ids), p_consent);
     END IF;
 
     PERFORM put_datasets(p_datasets), begin_declaring_datasets(p_datasets, v_deferred, v_stated, p_actor);
-    PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
-    ORDER BY j.id FOR NO KEY UPDATE;
-
-    -- Compare before anything is written.
-    SELECT coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)), '{}'),
-           coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)
-                OR (j.descending, j.chunk_from, j.chunk_to) IS DISTINCT FROM (n.descending, n.chunk_from, n.chunk_to)), '{}')
-    INTO v_relinked, v_rebuild
-    FROM (SELECT r.*, ARRAY(SELECT 'IN ' || d FROM jsonb_array_elements_text(r.inputs) AS d
-                            UNION SELECT 'OUT ' || d FROM jsonb_array_elements_text(r.outputs) AS d ORDER BY 1) AS links
-          FROM jsonb_to_recordset(p_jobs)
-               AS r(id text, inputs jsonb, outputs jsonb, descending boolean, chunk_from text, chunk_to text)) AS n
-    LEFT JOIN job j ON j.id = n.id;
-
     -- The inputs of known jobs that changed; a deleted job has lost the record of its inputs.
     SELECT coalesce(array_agg(n.job), '{}') INTO v_stale
     FROM job_changes(p_jobs) n WHERE NOT n.known OR n.added_inputs || n.removed_inputs <> '{}';
@@ -110,7 +101,7 @@ BEGIN
     FROM (SELECT a.job, a.data_id FROM affected_tasks(v_datasets || v_gone, v_ids || v_gone_ids) a
           UNION SELECT * FROM unnest(v_off, v_off_ids)
           UNION SELECT t.job, t.data_id FROM task t WHERE t.job = ANY (v_rebuild)) x;
-    v_queued := v_queued || withdraw(v_stated, v_datasets, v_ids, v_gone, v_gone_ids, v_off, v_off_ids);
+    v_queued := v_queued || withdraw(v_removed, v_removed_ids, v_gone, v_gone_ids, v_off, v_off_ids);
     v_queued := v_queued || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE task t SET stale = true
@@ -135,15 +126,13 @@ BEGIN
 END $$;
 
 -- Lock all jobs of the data sets whose chunks are withdrawn (level 2), so that no claim changes the plan meanwhile.
-CREATE FUNCTION opendataflow.lock_withdrawing_jobs(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb) RETURNS void
+CREATE FUNCTION opendataflow.lock_withdrawing_jobs(p_removed text[], p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
 BEGIN
-    IF EXISTS (SELECT FROM removed_from_source(p_stated, p_datasets, p_ids)) THEN
-        v_jobs := v_jobs || ARRAY(SELECT l.job FROM unnest(reachable_datasets(p_stated)) AS d JOIN job_dataset l ON l.dataset = d);
-    END IF;
-    PERFORM lock_jobs(v_jobs);
+    PERFORM lock_jobs(v_jobs || ARRAY(SELECT l.job FROM unnest(reachable_datasets(ARRAY(SELECT DISTINCT d FROM unnest(p_removed) AS d))) AS d
+                                      JOIN job_dataset l ON l.dataset = d));
 END $$;
 
 -- Return the consents that a plan needs and that are not given. A hash of another plan gives no consent at all.
@@ -170,12 +159,12 @@ END $$;
 
 -- Retire chunks and tasks whose ids were withdrawn, and delete those tasks that are still to do.
 -- Return the jobs that have newly QUEUED tasks. The caller holds the row locks.
-CREATE FUNCTION opendataflow.withdraw(p_stated text[], p_datasets text[], p_ids text[], p_gone text[], p_gone_ids text[],
+CREATE FUNCTION opendataflow.withdraw(p_removed text[], p_removed_ids text[], p_gone text[], p_gone_ids text[],
                                       p_off text[], p_off_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c SET in_source = false
-    FROM removed_from_source(p_stated, p_datasets, p_ids) AS r, chunk_of(r.dataset, r.data_id) AS was WHERE c.ctid = was.at;
+    FROM unnest(p_removed, p_removed_ids) AS r(dataset, data_id), chunk_of(r.dataset, r.data_id) AS was WHERE c.ctid = was.at;
     PERFORM retire_chunks(p_gone, p_gone_ids), delete_out_of_scope(p_off, p_off_ids);
     PERFORM retire_tasks(array_agg(p.job), array_agg(p.data_id))
     FROM unnest(p_off, p_off_ids) AS p(job, data_id) WHERE NOT has_source(p.job, p.data_id);
@@ -294,6 +283,54 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'the namespace % would have % %, and % are allowed: nothing was changed; remove some, or ask the administrator for a larger % of the chart',
             v_beyond.namespace, v_beyond.after, v_beyond.what, p_limits ->> replace(v_beyond.what, ' ', '_'), v_beyond.value USING ERRCODE = 'DF008';
+    END IF;
+END $$;
+
+-- Return the jobs of a request that are new or get other data sets (`relinked`), and these with those that get another range or order,
+-- whose tasks are all looked at (`rebuilt`). The caller holds level 2 for these jobs.
+CREATE FUNCTION opendataflow.rebuilt_jobs(p_jobs jsonb, OUT relinked text[], OUT rebuilt text[])
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)), '{}'),
+           coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)
+                OR (j.descending, j.chunk_from, j.chunk_to) IS DISTINCT FROM (n.descending, n.chunk_from, n.chunk_to)), '{}')
+    INTO relinked, rebuilt
+    FROM (SELECT r.*, ARRAY(SELECT 'IN ' || d FROM jsonb_array_elements_text(r.inputs) AS d
+                            UNION SELECT 'OUT ' || d FROM jsonb_array_elements_text(r.outputs) AS d ORDER BY 1) AS links
+          FROM jsonb_to_recordset(p_jobs)
+               AS r(id text, inputs jsonb, outputs jsonb, descending boolean, chunk_from text, chunk_to text)) AS n
+    LEFT JOIN job j ON j.id = n.id;
+END $$;
+
+-- Raise DF008 if an apply would write more chunks and tasks than p_limits {rows} permits: other applies wait for its transaction.
+-- p_changed: the data set of each chunk that it changes. p_relinked, p_rebuilt: see rebuilt_jobs().
+-- A chunk has a task in every job downstream. Jobs without tasks do not count, because the tasks of many chunks follow in batches.
+CREATE FUNCTION opendataflow.refuse_long_change(p_changed text[], p_jobs jsonb, p_relinked text[], p_rebuilt text[], p_limits jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_rows bigint;
+BEGIN
+    IF NOT p_limits ? 'rows' THEN
+        RETURN;
+    END IF;
+    WITH rebuilt AS MATERIALIZED (
+        SELECT j AS job, t.n FROM unnest(p_rebuilt) AS j CROSS JOIN LATERAL (SELECT count(*) AS n FROM task t WHERE t.job = j) t WHERE t.n > 0
+    ), source AS (
+        SELECT d AS dataset, count(*) AS n FROM unnest(p_changed) AS d GROUP BY d
+        UNION ALL
+        SELECT d, (SELECT count(*) FROM chunk c WHERE c.dataset = d)
+        FROM jsonb_to_recordset(p_jobs) AS n(id text, inputs jsonb)
+        CROSS JOIN LATERAL jsonb_array_elements_text(n.inputs) AS d
+        WHERE n.id = ANY (p_relinked) AND n.id IN (SELECT r.job FROM rebuilt r)
+    )
+    SELECT coalesce(sum(x.n), 0) INTO v_rows FROM (
+        SELECT r.n FROM rebuilt r
+        UNION ALL
+        SELECT s.n * (1 + (SELECT count(DISTINCT l.job) FROM unnest(reachable_datasets(ARRAY[s.dataset])) AS d
+                           CROSS JOIN LATERAL (SELECT * FROM job_dataset l WHERE l.dataset = d OFFSET 0) l)) FROM source s) x;
+    IF v_rows > (p_limits ->> 'rows')::bigint THEN
+        RAISE EXCEPTION 'the change would write % chunks and tasks at once, and % are allowed: nothing was changed; change it in smaller steps, or ask the administrator for a larger limits.rowsPerChange of the chart',
+            v_rows, p_limits ->> 'rows' USING ERRCODE = 'DF008';
     END IF;
 END $$;
 

@@ -1,5 +1,6 @@
 -- The plan of an apply: what it would change, computed before anything is written.
--- p_stated: the data sets whose chunk source is declared. p_datasets, p_ids, p_bounds: its chunks. p_jobs: as for apply().
+-- p_datasets, p_ids, p_bounds: the chunks of declared chunk sources that differ from what is there. p_removed, p_removed_ids: the chunks
+-- that a declared chunk source has no more. stated_chunks() returns both. p_jobs: as for apply().
 -- Functions in SQL compare whole lists, so they set the planner's usual joins (99_settings.sql forbids them elsewhere).
 
 -- Return the links of all jobs after the apply, with their ranges. `is_source`: the ids of the data set create tasks.
@@ -39,18 +40,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     LEFT JOIN job j ON j.id = n.id
 $$;
 
--- Return the chunks that their chunk source has no more.
-CREATE FUNCTION opendataflow.removed_from_source(p_stated text[], p_datasets text[], p_ids text[])
-RETURNS TABLE (dataset text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
-    SELECT c.dataset, c.data_id FROM chunk c WHERE c.dataset = ANY (p_stated) AND c.in_source
-    EXCEPT
-    SELECT * FROM unnest(p_datasets, p_ids)
-$$;
-
 -- Return the tasks of changed jobs whose id is in no input any more (or in no output, for jobs without inputs).
 -- Chunks that the apply creates downstream are not considered. A task whose id was withdrawn before is not returned again.
-CREATE FUNCTION opendataflow.orphaned_tasks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
+CREATE FUNCTION opendataflow.orphaned_tasks(p_datasets text[], p_ids text[], p_jobs jsonb)
 RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH link AS MATERIALIZED (SELECT * FROM links_after(p_jobs) l WHERE l.is_source),
@@ -74,13 +66,13 @@ $$;
 --   a job with this data set has the id among its sources (a new chunk only if the id is in the job's range), or
 --   nothing was taken away: it is no candidate.
 -- Candidates are the chunks removed from a source, the chunks of orphaned tasks, and everything downstream of them.
-CREATE FUNCTION opendataflow.chunks_after(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
+CREATE FUNCTION opendataflow.chunks_after(p_datasets text[], p_ids text[], p_removed text[], p_removed_ids text[], p_jobs jsonb)
 RETURNS TABLE (dataset text, data_id text, withdrawn boolean)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH RECURSIVE link AS MATERIALIZED (SELECT * FROM links_after(p_jobs)),
     declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)),
-    removed AS MATERIALIZED (SELECT r.dataset, r.data_id FROM removed_from_source(p_stated, p_datasets, p_ids) r),
-    orphan AS MATERIALIZED (SELECT o.job, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o),
+    removed AS MATERIALIZED (SELECT r.dataset, r.data_id FROM unnest(p_removed, p_removed_ids) AS r(dataset, data_id)),
+    orphan AS MATERIALIZED (SELECT o.job, o.data_id FROM orphaned_tasks(p_datasets, p_ids, p_jobs) o),
     id AS MATERIALIZED (SELECT r.data_id FROM removed r UNION SELECT o.data_id FROM orphan o),
     candidate(dataset, data_id) AS (
         SELECT c.dataset, c.data_id
@@ -106,7 +98,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         SELECT c.dataset, c.data_id
         FROM upstream u CROSS JOIN id i CROSS JOIN chunk_of(u.dataset, i.data_id) c
         LEFT JOIN candidate k ON k.dataset = c.dataset AND k.data_id = c.data_id
-        WHERE c.retired_from IS NULL AND (k.data_id IS NULL OR c.by_hand OR (c.in_source AND c.dataset <> ALL (p_stated)))
+        LEFT JOIN removed r ON r.dataset = c.dataset AND r.data_id = c.data_id
+        WHERE c.retired_from IS NULL AND (k.data_id IS NULL OR c.by_hand OR (c.in_source AND r.data_id IS NULL))
         UNION
         SELECT d.dataset, d.data_id FROM declared d JOIN id i ON i.data_id = d.data_id
         UNION
@@ -171,6 +164,13 @@ LANGUAGE sql IMMUTABLE AS $$
           FROM (VALUES (p_bounds -> 'from'), (p_bounds -> 'to')) AS v(b) WHERE jsonb_typeof(b) <> 'null') e
 $$;
 
+-- Return whether bounds are from one number to another and nothing else, as a chunk source of ranges writes them.
+CREATE FUNCTION opendataflow.is_range_of_numbers(p_bounds jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_typeof(p_bounds -> 'from') = 'number' AND jsonb_typeof(p_bounds -> 'to') = 'number'
+                    AND NOT p_bounds ?| '{rest, buckets, value, nulls, predicate}', false)
+$$;
+
 -- Return whether a chunk has no row of a `rest` chunk: it is one of the values or in the dates that the rest leaves out.
 CREATE FUNCTION opendataflow.is_left_out(p_rest jsonb, p_bounds jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
@@ -228,10 +228,10 @@ $$;
 CREATE FUNCTION opendataflow.meanings(p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb)
 RETURNS TABLE (dataset text, data_id text, bounds jsonb, is_other boolean, returns boolean)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    WITH before AS MATERIALIZED (SELECT partitionings(p_datasets) AS all_of)  -- once, not for each chunk
     SELECT m.dataset, m.data_id, m.bounds,
            m.known IS NULL OR meant_bounds(m.stored, m.data_id, before.all_of -> m.dataset) IS DISTINCT FROM m.bounds, m.retired
-    FROM (SELECT partitionings(p_datasets)) AS before(all_of)
-    CROSS JOIN LATERAL (
+    FROM before CROSS JOIN LATERAL (
         SELECT p.dataset, p.data_id, c.data_id AS known, c.bounds AS stored, c.retired_from IS NOT NULL AS retired,
                meant_bounds(CASE WHEN jsonb_typeof(p.bounds) = 'object' THEN p.bounds ELSE c.bounds END, p.data_id, p_partitionings -> p.dataset) AS bounds
         FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds) LEFT JOIN chunk_of(p.dataset, p.data_id) c ON true) m
@@ -249,15 +249,24 @@ CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[],
 RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     -- Groups and windows instead of joins of the lists: the planner believes that the lists are short, and would choose nested loops.
-    WITH known AS MATERIALIZED (
+    WITH span AS MATERIALIZED (  -- data sets of which all given chunks are ranges of numbers in one column
+        SELECT n.dataset, min((n.bounds -> 'from')::numeric) AS low, max((n.bounds -> 'to')::numeric) AS high, min(n.bounds ->> 'column') AS by_column
+        FROM (SELECT *, is_range_of_numbers(bounds) AS is_range FROM unnest(p_datasets, p_bounds) AS g(dataset, bounds)) g
+        CROSS JOIN LATERAL (SELECT g.dataset, CASE WHEN g.is_range THEN g.bounds END AS bounds) n
+        GROUP BY n.dataset HAVING bool_and(g.is_range) AND count(DISTINCT coalesce(n.bounds -> 'column', 'null')) = 1
+    ), known AS MATERIALIZED (
         SELECT k.dataset, k.data_id, bool_or(k.is_given) AS is_given, bool_or(k.is_settled) AS is_settled, max(k.bounds::text)::jsonb AS bounds
         FROM (SELECT p.dataset, p.data_id, NULL::jsonb AS bounds, true AS is_given, false AS is_settled FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
               UNION ALL
               SELECT p.dataset, p.data_id, NULL, false, true FROM unnest(p_settled, p_settled_ids) AS p(dataset, data_id)
               UNION ALL
               SELECT c.dataset, c.data_id, meant_bounds(c.bounds, c.data_id, p_partitionings -> c.dataset), false, c.retired_from IS NOT NULL
-              FROM chunk c WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d))
-                             AND (jsonb_typeof(c.bounds) = 'object' OR p_partitionings ? c.dataset)) k
+              FROM chunk c LEFT JOIN span s ON s.dataset = c.dataset
+              WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d))
+                AND (jsonb_typeof(c.bounds) = 'object' OR p_partitionings ? c.dataset)
+                -- Most chunks of a long source are beside the few that are added to it. Only the others are worth a close look.
+                AND CASE WHEN is_range_of_numbers(c.bounds) AND c.bounds ->> 'column' IS NOT DISTINCT FROM s.by_column
+                         THEN (c.bounds -> 'to')::numeric <= s.low OR (c.bounds -> 'from')::numeric >= s.high END IS NOT TRUE) k
         GROUP BY k.dataset, k.data_id
     ), one AS MATERIALIZED (
         SELECT n.dataset, n.data_id, n.bounds, bounds_kind(n.bounds) AS kind, true AS is_new FROM unnest(p_datasets, p_ids, p_bounds) AS n(dataset, data_id, bounds)
@@ -373,7 +382,8 @@ $$;
 --   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted),
 --   fresh (stale until now, because the inputs are again those that its run has read).
 -- `finished`: DONE, RUNNING, or made by a run.
-CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, p_partitionings jsonb)
+CREATE FUNCTION opendataflow.changes_of_apply(p_datasets text[], p_ids text[], p_bounds jsonb[], p_removed text[], p_removed_ids text[],
+                                              p_jobs jsonb, p_partitionings jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -398,7 +408,7 @@ BEGIN
     SELECT array_agg(c.dataset) FILTER (WHERE c.withdrawn), array_agg(c.data_id) FILTER (WHERE c.withdrawn),
            array_agg(c.dataset) FILTER (WHERE NOT c.withdrawn), array_agg(c.data_id) FILTER (WHERE NOT c.withdrawn)
     INTO v_gone_in, v_gone, v_there_in, v_there
-    FROM chunks_after(p_stated, p_datasets, p_ids, p_jobs) c;
+    FROM chunks_after(p_datasets, p_ids, p_removed, p_removed_ids, p_jobs) c;
 
     RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, CASE WHEN c.data_id IS NULL THEN 'added' ELSE 'returned' END, false
     FROM unnest(v_added_in, v_added) AS a(dataset, data_id) LEFT JOIN chunk_of(a.dataset, a.data_id) c ON true;
@@ -424,7 +434,7 @@ BEGIN
         SELECT s.job, g.data_id
         FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id) JOIN link s ON s.dataset = g.dataset AND s.is_source
         UNION
-        SELECT o.job, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o
+        SELECT o.job, o.data_id FROM orphaned_tasks(p_datasets, p_ids, p_jobs) o
         WHERE NOT EXISTS (SELECT FROM link s JOIN there n ON n.dataset = s.dataset
                           WHERE s.job = o.job AND s.is_source AND n.data_id = o.data_id)
         UNION  -- out of the range of the job; finished tasks stay
@@ -537,7 +547,7 @@ BEGIN
     p_jobs := add_first_days(p_jobs);
     SELECT with_deferred(with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids), p_datasets, s.deferred) INTO v_plan
     FROM stated_chunks(p_datasets, p_jobs, reachable_by_apply(p_datasets, p_jobs)) s
-    CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs, stated_partitionings(p_datasets)) p;
+    CROSS JOIN LATERAL planned(s.datasets, s.ids, s.bounds, s.removed, s.removed_ids, p_jobs, stated_partitionings(p_datasets)) p;
     RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
 END $$;
 
@@ -545,7 +555,8 @@ END $$;
 --   gone   chunks to retire: data sets and ids
 --   off    tasks to retire or to remove: jobs and ids
 --   redo   finished tasks whose outputs or bounds change: jobs and ids, and whether the bounds change
-CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, p_partitionings jsonb,
+CREATE FUNCTION opendataflow.planned(p_datasets text[], p_ids text[], p_bounds jsonb[], p_removed text[], p_removed_ids text[],
+                                     p_jobs jsonb, p_partitionings jsonb,
                                      OUT plan jsonb, OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[],
                                      OUT redo text[], OUT redo_ids text[], OUT bounded boolean[])
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -557,7 +568,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
            array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.what = 'changed') FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
-    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs, p_partitionings) c
+    FROM changes_of_apply(p_datasets, p_ids, p_bounds, p_removed, p_removed_ids, p_jobs, p_partitionings) c
 $$;
 
 -- Return a plan with the tasks that the apply creates or brings back. p_gone, p_gone_ids: the chunks that it retires.
@@ -593,13 +604,44 @@ BEGIN
     WHERE d.value ? 'source' AND d.value ->> 'id' <> ALL (p_deferred);
 END $$;
 
--- Return the data sets whose chunk source is declared (`stated`), and all its chunks, which the plan of the apply considers.
+-- Compare the chunk sources that a request declares with the chunks that are there. Return
+--   datasets, ids, bounds   the chunks that are new, return, get other bounds or could become READY; of a data set whose partitioning
+--                           changes, all
+--   removed, removed_ids    the chunks that a declared chunk source has no more
+-- p_deferred: not those of these data sets.
+CREATE FUNCTION opendataflow.compared_sources(p_datasets jsonb, p_jobs jsonb, p_deferred text[], OUT datasets text[], OUT ids text[],
+                                              OUT bounds jsonb[], OUT removed text[], OUT removed_ids text[])
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
+    WITH stated AS MATERIALIZED (
+        SELECT n.id, p.partitioning IS DISTINCT FROM n.partitioning AS is_divided_anew,
+               EXISTS (SELECT FROM links_after(p_jobs) l WHERE l.dataset = n.id AND l.is_output) AS is_made
+        FROM (SELECT d.value ->> 'id' AS id, nullif(d.value -> 'partitioning', 'null') AS partitioning FROM jsonb_array_elements(p_datasets) AS d
+              WHERE d.value ?| '{chunks,source}' AND d.value ->> 'id' <> ALL (p_deferred)) n
+        LEFT JOIN dataset p ON p.id = n.id
+    ), present AS MATERIALIZED (
+        SELECT c.* FROM chunk c WHERE c.dataset = ANY (ARRAY(SELECT s.id FROM stated s)) AND c.in_source
+    ), compared AS MATERIALIZED (
+        SELECT n.dataset, n.data_id, n.bounds, p.dataset AS known_in, p.data_id AS known,
+               p.retired_from IS NULL AND (jsonb_typeof(n.bounds) IS DISTINCT FROM 'object' OR p.bounds = n.bounds) AS is_same,
+               p.status = 'DECLARED' AS is_declared
+        FROM chunks_of_request(p_datasets, p_deferred) n FULL JOIN present p ON p.dataset = n.dataset AND p.data_id = n.data_id
+    ), changed AS MATERIALIZED (
+        SELECT c.* FROM compared c JOIN stated s ON s.id = c.dataset
+        WHERE c.known IS NULL OR c.is_same IS NOT TRUE OR s.is_divided_anew OR (c.is_declared AND NOT s.is_made)
+    )
+    SELECT (SELECT coalesce(array_agg(c.dataset), '{}') FROM changed c), (SELECT coalesce(array_agg(c.data_id), '{}') FROM changed c),
+           (SELECT coalesce(array_agg(c.bounds), '{}') FROM changed c),
+           (SELECT coalesce(array_agg(c.known_in), '{}') FROM compared c WHERE c.data_id IS NULL),
+           (SELECT coalesce(array_agg(c.known), '{}') FROM compared c WHERE c.data_id IS NULL)
+$$;
+
+-- Return the data sets whose chunk source is declared (`stated`), and what compared_sources() says of them.
 -- `deferred`: data sets with a long chunk source and no chunk yet. Their chunks follow the apply in batches, and the plan needs none
 -- of them: they are all new, and change nothing that exists.
 -- An apply that withdraws ids needs the complete lists. Then nothing is deferred, and the declarations that are under way
 -- among p_reached, the data sets that the apply can change, are part of it.
-CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, p_jobs jsonb, p_reached text[],
-                                           OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[], OUT deferred text[])
+CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, p_jobs jsonb, p_reached text[], OUT stated text[], OUT datasets text[], OUT ids text[],
+                                           OUT bounds jsonb[], OUT removed text[], OUT removed_ids text[], OUT deferred text[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_under_way jsonb;
@@ -609,20 +651,20 @@ BEGIN
         WHERE d.value ? 'source' AND source_size(d.value -> 'source') > declaring_batch()
           AND (NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = d.value ->> 'id')
                OR EXISTS (SELECT FROM declaring n WHERE n.kind = 'dataset' AND n.id = d.value ->> 'id' AND n.source = d.value -> 'source')));
+    SELECT c.datasets, c.ids, c.bounds, c.removed, c.removed_ids INTO datasets, ids, bounds, removed, removed_ids
+    FROM compared_sources(p_datasets, p_jobs, deferred) c;
+    SELECT coalesce(jsonb_agg(jsonb_build_object('id', n.id, 'source', n.source, 'partitioning', d.partitioning)), '[]') INTO v_under_way
+    FROM declaring n JOIN dataset d ON d.id = n.id
+    WHERE n.kind = 'dataset' AND n.id = ANY (p_reached)
+      AND n.id NOT IN (SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ?| '{chunks,source}');
+    IF (deferred <> '{}' OR v_under_way <> '[]') AND (removed <> '{}' OR EXISTS (SELECT FROM orphaned_tasks(datasets, ids, p_jobs))) THEN
+        deferred := '{}';
+        p_datasets := p_datasets || v_under_way;
+        SELECT c.datasets, c.ids, c.bounds, c.removed, c.removed_ids INTO datasets, ids, bounds, removed, removed_ids
+        FROM compared_sources(p_datasets, p_jobs, '{}') c;
+    END IF;
     stated := ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d
                     WHERE d.value ?| '{chunks,source}' AND d.value ->> 'id' <> ALL (deferred));
-    SELECT coalesce(array_agg(c.dataset), '{}'), coalesce(array_agg(c.data_id), '{}'), coalesce(array_agg(c.bounds), '{}')
-    INTO datasets, ids, bounds FROM chunks_of_request(p_datasets, deferred) c;
-    SELECT coalesce(jsonb_agg(jsonb_build_object('id', n.id, 'source', n.source)), '[]') INTO v_under_way
-    FROM declaring n WHERE n.kind = 'dataset' AND n.id = ANY (p_reached)
-                       AND n.id NOT IN (SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ?| '{chunks,source}');
-    IF (deferred <> '{}' OR v_under_way <> '[]')
-       AND (EXISTS (SELECT FROM removed_from_source(stated, datasets, ids)) OR EXISTS (SELECT FROM orphaned_tasks(stated, datasets, ids, p_jobs))) THEN
-        deferred := '{}';
-        stated := ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets || v_under_way) AS d WHERE d.value ?| '{chunks,source}');
-        SELECT coalesce(array_agg(c.dataset), '{}'), coalesce(array_agg(c.data_id), '{}'), coalesce(array_agg(c.bounds), '{}')
-        INTO datasets, ids, bounds FROM chunks_of_request(p_datasets || v_under_way) c;
-    END IF;
 END $$;
 
 -- Return a plan with the chunks of deferred chunk sources, which are all added. The hash identifies the sources, too.

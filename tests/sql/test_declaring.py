@@ -491,6 +491,58 @@ def test_a_namespace_has_no_more_than_its_limits(
     assert declaring(many) == [("dataset", "team/d", 0, 30)]
 
 
+ROWS = Jsonb({"rows": 20})
+
+
+def changed(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
+    db.execute(
+        "SELECT opendataflow.apply(%s, %s, 'test', '{\"retire\": true}', %s)", (Jsonb(datasets), Jsonb(jobs), ROWS)
+    )
+
+
+def spread(db: Connection) -> None:
+    """Thirty chunks, two jobs that read them, and a job that reads one chunk."""
+    changed(db, [of_namespace("t", ranged("d", 30))], [])
+    changed(db, [], [of_namespace("t", job("j", ["d"], [])), of_namespace("t", job("k", ["d"], []))])
+    changed(db, [of_namespace("t", graph.source("one", "0-9"))], [of_namespace("t", job("l", ["one"], []))])
+    finish(db)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "jobs", "rows_written"),
+    [
+        ([ranged("d", 37)], [], 21),  # seven chunks and their tasks in two jobs
+        ([ranged("d", 23)], [], 21),
+        ([], [job("j", ["d"], [], descending=True)], 30),
+        (
+            [],
+            [job("j", ["d", "one"], [])],
+            122,
+        ),  # its tasks, all that it reads, and their tasks
+        ([], [job("l", ["d"], [])], 91),
+    ],
+)
+def test_a_change_that_would_write_too_much_at_once_is_refused_before_it_is_planned(
+    many: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]], rows_written: int
+) -> None:
+    spread(many)
+    before = rows(many)
+    with pytest.raises(DatabaseError) as refused:
+        changed(many, [of_namespace("t", one) for one in datasets], [of_namespace("t", one) for one in jobs])
+    assert refused.value.sqlstate == LIMIT_REACHED
+    assert f"would write {rows_written} chunks and tasks at once, and 20 are allowed" in str(refused.value)
+    assert "limits.rowsPerChange" in str(refused.value)
+    assert rows(many) == before
+
+
+def test_a_long_chunk_source_changes_in_small_steps(many: Connection) -> None:
+    spread(many)
+    queued = "SELECT count(*) FROM opendataflow.task WHERE job = 't/j' AND state = 'QUEUED'"
+    for size in (36, 30, 24):
+        changed(many, [of_namespace("t", ranged("d", size))], [])
+        assert value(many, queued) == size
+
+
 def test_a_data_set_whose_resource_was_deleted_counts_until_its_namespace_declares_it_again(many: Connection) -> None:
     limited(many, [of_namespace("team", ranged("d", 30))], [])
     many.execute("SELECT opendataflow.disown_dataset('team/d', 'team/d')")

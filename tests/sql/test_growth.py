@@ -255,3 +255,52 @@ def test_two_applies_and_a_cycle_read_what_they_change_also_when_somebody_analyz
     with open_connection(dsn) as other, db.transaction():
         fill(db, ids, lambda: other.execute("ANALYZE"))
     assert sum(rows_read(db).values()) < 3 * READ_FOR_EACH * MANY
+
+
+CALLS = """
+SELECT s.funcname, s.calls FROM pg_stat_xact_user_functions s JOIN pg_proc p ON p.oid = s.funcid
+WHERE s.schemaname = 'opendataflow' AND s.funcname <> 'other_inputs'
+  AND EXISTS (SELECT FROM unnest(p.proargtypes) AS a(type) WHERE a.type::regtype::text LIKE '%[]')
+"""
+"""Calls of functions that take lists, in this transaction; other_inputs() takes those of one job."""
+
+
+def ranges(first: int, count: int) -> dict[str, Any]:
+    """Data set a with a rule for this many chunks."""
+    return {"id": "a", "source": {"range": {"from": first * 10, "to": (first + count) * 10, "step": 10}}}
+
+
+CHANGES: dict[str, Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]] = {
+    "none": lambda count: (ranges(0, count), []),
+    "one more": lambda count: (ranges(0, count + 1), []),
+    "half of the chunks": lambda count: (ranges(count // 2, count), []),
+    "partitioning": lambda count: ({**ranges(0, count), "partitioning": {"column": "c", "type": "range"}}, []),
+    "another input": lambda count: (ranges(0, count), [graph.job("j", ["a", "e"], ["b"])]),
+    "order": lambda count: (ranges(0, count), [graph.job("j", ["a"], ["b"], descending=True)]),
+}
+
+
+def calls_with_lists(db: Connection, count: int, change: str) -> dict[str, int]:
+    """How often an apply calls each function that takes lists, where half of `count` chunks are processed."""
+    graph.apply(db, [ranges(0, count), graph.dataset("b"), graph.source("e", "0-9")], [graph.job("j", ["a"], ["b"])])
+    lease = graph.open_lease(db)
+    for run in graph.claim(db, lease, "j", count // 2):
+        graph.end(db, run, "DONE")
+    before = {row["funcname"]: int(row["calls"]) for row in db.execute(CALLS)}
+    dataset, jobs = CHANGES[change](count)
+    allow = {"retire": True, "overlap": True, "backfill": "none"}
+    query = "SELECT opendataflow.apply(%s, %s, 'test', %s)"
+    db.execute(query, (Jsonb([dataset]), Jsonb(jobs), Jsonb(allow)))
+    return {row["funcname"]: int(row["calls"]) - before.get(row["funcname"], 0) for row in db.execute(CALLS)}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_apply_calls_no_function_with_a_list_once_for_each_chunk(db: Connection, change: str) -> None:
+    found = []
+    for count in (20, 100):
+        with db.transaction(force_rollback=True):
+            db.execute("SET LOCAL track_functions = 'all'")
+            found.append(calls_with_lists(db, count, change))
+    few, many = found
+    assert few
+    assert {name: (few.get(name, 0), calls) for name, calls in many.items() if calls > few.get(name, 0) + 5} == {}

@@ -97,6 +97,6 @@ async def test_shares_of_a_queue_take_turns_and_each_keeps_its_order() -> None:
 def test_the_limits_of_a_namespace_are_settings() -> None:
     names = ("CHUNKS", "JOBS", "DATA_SETS")
     given = {f"DATAFLOW_MAX_{name}_PER_NAMESPACE": str(n) for n, name in enumerate(names)}
-    settings = read_operator_settings(given)
-    assert settings.chunks_per_namespace is None
+    settings = read_operator_settings(given | {"DATAFLOW_MAX_ROWS_PER_CHANGE": "3"})
+    assert (settings.chunks_per_namespace, settings.rows_per_change) == (None, 3)
     assert (settings.jobs_per_namespace, settings.data_sets_per_namespace) == (1, 2)

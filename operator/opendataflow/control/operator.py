@@ -172,7 +172,12 @@ class OperatorProcess:
             self._makers,
             self._statuses.mark_dirty,
             metrics.resource_failed,
-            NamespaceLimits(options.chunks_per_namespace, options.jobs_per_namespace, options.data_sets_per_namespace),
+            NamespaceLimits(
+                options.chunks_per_namespace,
+                options.jobs_per_namespace,
+                options.data_sets_per_namespace,
+                options.rows_per_change,
+            ),
         )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
         self._engine: Engine[PodOrder] = Engine(

@@ -138,15 +138,19 @@ class Applied:
 
 @dataclass(frozen=True)
 class NamespaceLimits:
-    """The most chunks of chunk sources, jobs and data sets of one namespace. None for no limit."""
+    """The most chunks of chunk sources, jobs and data sets of one namespace. None for no limit.
+
+    `rows`: the most chunks and tasks that one apply may write in its transaction.
+    """
 
     chunks: int | None = None
     jobs: int | None = None
     data_sets: int | None = None
+    rows: int | None = None
 
     def body(self) -> dict[str, int]:
         """Return the JSON for the store."""
-        given = {"chunks": self.chunks, "jobs": self.jobs, "data_sets": self.data_sets}
+        given = {"chunks": self.chunks, "jobs": self.jobs, "data_sets": self.data_sets, "rows": self.rows}
         return {name: value for name, value in given.items() if value is not None}
 
 
