@@ -1,23 +1,44 @@
 -- Sharing between namespaces. A job may read the data sets that another namespace shares with its own. A namespace never changes
 -- data sets and jobs of another one. Jobs of files and commands belong to no namespace and may use all.
 
--- Return why a job of a namespace may not use one of its data sets now; null if it may use all: one of another namespace is not shared,
--- or the job would write it. `today` is free for all.
+-- Return why a job may not read or write a data set; null if it may. `today` is free for all.
+-- A data set of another namespace that is not there is not shared either: nobody learns the ids of others.
+CREATE FUNCTION opendataflow.use_refusal(p_job text, p_dataset text, p_writes boolean) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN n.own = '' OR p_dataset = 'today' OR n.other = n.own THEN NULL
+                WHEN p_writes THEN format('job %s can''t write the data set %s: it belongs to another namespace, and other namespaces may only read it', p_job, p_dataset)
+                WHEN EXISTS (SELECT FROM opendataflow.dataset d WHERE d.id = p_dataset AND n.own = ANY (d.share_with)) THEN NULL
+                WHEN n.other = '' THEN format('job %s can''t use the data set %s: it belongs to no namespace and is not shared; to move it: dataflow db assign %s %s',
+                                              p_job, p_dataset, p_dataset, n.own)
+                ELSE format('job %s can''t use the data set %s: the namespace %s does not share it with namespace %s; its owner adds that to spec.shareWith of the DataSet',
+                            p_job, p_dataset, n.other, n.own) END
+    FROM (SELECT opendataflow.namespace_of(p_job) AS own, opendataflow.namespace_of(p_dataset) AS other) n
+$$;
+
+-- Return why a job may not use one of its data sets now; null if it may use all.
 CREATE FUNCTION opendataflow.sharing_refusal(p_job text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT format('job %s can''t %s the data set %s: it belongs to %s and ', p_job,
-                  CASE l.itemtype WHEN 'OUT' THEN 'write' ELSE 'use' END, d.id,
-                  CASE WHEN d.owner IS NOT NULL THEN 'the DataSet ' || d.owner
-                       WHEN n.other = '' THEN 'no namespace' ELSE 'the namespace ' || n.other END)
-           || CASE WHEN l.itemtype = 'OUT' THEN 'other namespaces may only read it'
-                   WHEN n.other = '' THEN format('is not shared; to move it: dataflow db assign %s %s', d.id, n.own)
-                   ELSE format('is not shared with namespace %s; add that to its spec.shareWith', n.own) END
-    FROM (SELECT * FROM opendataflow.job_dataset l WHERE l.job = p_job OFFSET 0) l
-    CROSS JOIN LATERAL (SELECT * FROM opendataflow.dataset d WHERE d.id = l.dataset OFFSET 0) d
-    CROSS JOIN LATERAL (SELECT opendataflow.namespace_of(p_job) AS own, opendataflow.namespace_of(d.id) AS other) n
-    WHERE n.own <> '' AND d.id <> 'today' AND n.other <> n.own AND (l.itemtype = 'OUT' OR n.own <> ALL (d.share_with))
-    ORDER BY d.id LIMIT 1
+    SELECT r FROM (SELECT * FROM opendataflow.job_dataset l WHERE l.job = p_job OFFSET 0) l
+    CROSS JOIN LATERAL opendataflow.use_refusal(p_job, l.dataset, l.itemtype = 'OUT') AS r
+    WHERE r IS NOT NULL ORDER BY l.dataset LIMIT 1
 $$;
+
+-- Raise DF005 if a job of a request may not use one of its data sets. It comes before any other check of the data sets of others.
+CREATE FUNCTION opendataflow.refuse_unshared(p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_refusal text;
+BEGIN
+    SELECT r INTO v_refusal
+    FROM jsonb_to_recordset(p_jobs) AS n(id text, inputs jsonb, outputs jsonb)
+    CROSS JOIN LATERAL (SELECT d, false AS writes FROM jsonb_array_elements_text(n.inputs) AS d
+                        UNION ALL SELECT d, true FROM jsonb_array_elements_text(n.outputs) AS d) l
+    CROSS JOIN LATERAL use_refusal(n.id, l.d, l.writes) AS r
+    WHERE r IS NOT NULL ORDER BY n.id, l.d LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', v_refusal USING ERRCODE = 'DF005';
+    END IF;
+END $$;
 
 -- Raise DF005 if a job may not use one of its data sets.
 CREATE FUNCTION opendataflow.require_shared(p_jobs text[]) RETURNS void

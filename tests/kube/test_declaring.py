@@ -76,6 +76,41 @@ def test_a_job_of_another_namespace_ends_while_many_chunks_are_declared(tenants:
     assert tenants.operator.alive
 
 
+def test_an_operator_continues_the_declaration_of_one_that_was_killed(tenants: Tenants, dsn: str) -> None:
+    def declared() -> int:
+        with psycopg.connect(dsn) as connection:
+            (found,) = connection.execute(
+                "SELECT coalesce(sum(declared), 0) FROM opendataflow.declaring"
+            ).fetchone() or (0,)
+        return int(found)
+
+    with batches_stopped(dsn):
+        tenants.begin()
+        tenants.create(tenants.tenant, dataset("big", MANY))
+        tenants.create(tenants.tenant, dataset("made"))
+        tenants.create(tenants.tenant, job("reads", ["big"], ["made"], parallelism=0))
+        wait_until(lambda: 0 < declared() < MANY, "the first batch is written")
+        tenants.operator.kill()
+    assert 0 < declared() < MANY
+    spaces = f"{tenants.tenant},{tenants.other}"
+    tenants.operators.start(DATAFLOW_NAMESPACES=spaces)
+    wait_until(
+        lambda: tenants.condition(tenants.tenant, "DataSet", "big", ConditionType.READY)[0] == "True",
+        "all chunks are declared",
+        seconds=120,
+    )
+    wait_until(
+        lambda: tenants.status(tenants.tenant, "DataFlowJob", "reads").get("counts", {}).get("total") == MANY,
+        "the job has a task for each chunk",
+    )
+    with psycopg.connect(dsn) as connection:
+        chunks = connection.execute(
+            """SELECT count(*), count(DISTINCT data_id), bool_and(status = 'READY')
+               FROM opendataflow.chunk WHERE dataset LIKE '%%/big'"""
+        ).fetchone()
+    assert chunks == (MANY, MANY, True)
+
+
 def test_a_namespace_with_too_many_chunks_is_stalled_and_nothing_of_the_resource_is_written(
     tenants: Tenants, dsn: str
 ) -> None:

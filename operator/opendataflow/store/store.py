@@ -398,8 +398,9 @@ class Store(Database):
 async def _check_graph(
     connection: AsyncConnection[Row], datasets: list[Row], jobs: list[Row], check: GraphCheck
 ) -> None:
-    """Call `check` with the future graph, while no other apply can change it."""
+    """Call `check` with the future graph, while no other apply can change it. Raises NotShared."""
     await connection.execute("SELECT opendataflow.lock_apply()")
+    await connection.execute("SELECT opendataflow.refuse_unshared(%s)", (Jsonb(jobs),))
     links = await (await connection.execute("SELECT * FROM opendataflow.list_links()")).fetchall()
     known = await (await connection.execute("SELECT id FROM opendataflow.dataset")).fetchall()
     replaced = {job["id"] for job in jobs}

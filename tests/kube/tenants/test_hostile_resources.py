@@ -5,7 +5,10 @@ with an odd value, and the process ends, or tries it again and again for ever.
 """
 
 import os
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from tests import specs
 from tests.kube.cluster.api import Api, Refused
 from tests.kube.conftest import wait_until_allowed
 from tests.kube.jobs import PLURALS
-from tests.kube.scene import Scene, new_scene
+from tests.kube.scene import Running, Scene, new_scene
 from tests.share import soaked
 from tests.waiting import wait_until
 
@@ -79,6 +82,32 @@ def theirs(body: specs.Body, owner: str) -> specs.Body:
     return {"dataset": "load-in"} if "dataset" in body["spec"] else {"job": "load"}
 
 
+@contextmanager
+def always_healthy(running: Running) -> Iterator[list[float]]:
+    """Ask /healthz without a pause, and see that each answer is good. Yields the seconds of each answer."""
+    answers: list[float] = []
+    bad: list[tuple[int, str]] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(0.05):
+            begin = time.monotonic()
+            answer = running.probe("/healthz")
+            answers.append(time.monotonic() - begin)
+            if answer != (200, "ok\n"):
+                bad.append(answer)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield answers
+    finally:
+        ended.set()
+        asking.join()
+    assert answers
+    assert bad == []
+
+
 def put(tenant: Api, namespace: str, made: list[specs.Body]) -> int:
     """Create resources; return how many the API server has taken."""
     taken = 0
@@ -117,12 +146,13 @@ def test_whatever_a_tenant_creates_is_taken_over_or_refused_in_a_sentence_and_th
     victim.flow("load", 20, {"run-seconds": "1"}, parallelism=2)
     victim.begun("load")
     epoch = victim.database.rows("SELECT epoch FROM opendataflow.leader")
-    assert put(tenant, other_namespace, made) > EXAMPLES // 10
-    victim.until_done("load", 20)
-    assert running.healthy
-    wait_until(lambda: not unreported(victim.api, other_namespace), "everything is reported")
-    victim.flow("later", 2)
-    victim.until_done("later", 2)
+    with always_healthy(running) as answers:
+        assert put(tenant, other_namespace, made) > EXAMPLES // 10
+        victim.until_done("load", 20)
+        wait_until(lambda: not unreported(victim.api, other_namespace), "everything is reported")
+        victim.flow("later", 2)
+        victim.until_done("later", 2)
+    print(f"{len(answers)} answers of /healthz, the slowest after {max(answers):.2f} s")
     assert running.healthy
     assert victim.database.rows("SELECT epoch FROM opendataflow.leader") == epoch
     assert most_memory(running.operator.process.pid) < MOST_MEBIBYTES

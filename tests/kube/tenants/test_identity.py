@@ -127,6 +127,24 @@ def test_a_shared_data_set_is_read_beside_an_own_one_of_the_same_id_under_an_ali
     theirs.sees("again", "Stalled", "True", "InvalidSpec", saying="have the same name in runs")
 
 
+@pytest.mark.usefixtures("operator")
+def test_a_job_learns_no_ids_of_another_namespace(ours: Scene, theirs: Flows) -> None:
+    ours.apply(raw(OURS), dataset("deleted"))
+    until_ready(ours, raw(OURS))
+    until_ready(ours, dataset("deleted"))
+    ours.api.delete(path_of(ours.namespace, dataset("deleted")))
+    disowned = "SELECT FROM opendataflow.dataset WHERE id LIKE '%%/deleted' AND owner IS NULL"
+    wait_until(lambda: len(ours.database.rows(disowned)) == 1, "the data set is deleted")
+    messages = set()
+    for name in ("raw", "deleted", "missing"):
+        theirs.apply(dataset(f"{name}-out"), job(f"reads-{name}", [f"{ours.namespace}/{name}"], [f"{name}-out"]))
+        theirs.sees(f"reads-{name}", "Stalled", "True", "NotShared", saying="does not share it with")
+        conditions = theirs.status(f"reads-{name}")["conditions"]
+        (message,) = (one["message"] for one in conditions if one["type"] == "Stalled")
+        messages.add(message.replace(f"/{name}", "/ID").replace(f"reads-{name}", "JOB"))
+    assert len(messages) == 1, messages
+
+
 @pytest.mark.parametrize(
     "wrong",
     [dataset("raw", id="a/raw"), job("load", ["raw"], ["a/out"]), job("load", ["raw"], ["out"], id="a/load")]
