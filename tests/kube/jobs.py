@@ -90,21 +90,25 @@ class Database:
         """How many tasks of a job are done."""
         return self.states(job_id)["DONE"]
 
-    def problems(self) -> list[str]:
-        """What `dataflow db verify` finds, and what may not be left when nothing runs."""
+    def problems(self, of: str = "") -> list[str]:
+        """What `dataflow db verify` finds, and what may not be left when nothing runs. `of`: the keys begin so."""
         found = [row["verify"] for row in self.rows("SELECT * FROM opendataflow.verify()")]
         found += [
             f"{row['dataset']}/{row['data_id']} is still read"
-            for row in self.rows("SELECT dataset, data_id FROM opendataflow.chunk WHERE readers > 0")
+            for row in self.rows(
+                "SELECT dataset, data_id FROM opendataflow.chunk WHERE readers > 0 AND starts_with(dataset, %s)", of
+            )
         ]
         return found
 
-    def published_more_than_once(self) -> list[str]:
-        """Chunks that became READY by more runs than they were asked for: once, and once for each resubmit."""
+    def published_more_than_once(self, of: str = "") -> list[str]:
+        """Chunks that became READY by more runs than they were asked for: once, and once for each resubmit. `of`: the
+        beginning of the keys."""
         rows = self.rows(
             """SELECT h.owner || '/' || h.data_id AS chunk,
                       count(*) FILTER (WHERE h.to_state = 'READY' AND h.event = 'complete') AS published,
                       count(*) FILTER (WHERE h.to_state = 'RESUBMIT') AS asked
-               FROM opendataflow.history h WHERE h.kind = 'chunk' GROUP BY 1"""
+               FROM opendataflow.history h WHERE h.kind = 'chunk' AND starts_with(h.owner, %s) GROUP BY 1""",
+            of,
         )
         return [f"{row['chunk']}: {row}" for row in rows if row["published"] > 1 + row["asked"]]

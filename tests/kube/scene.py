@@ -182,25 +182,28 @@ class Flows:
         wait_until(lambda: not with_finalizer(self.api, self.namespace), "all pods are released", seconds)
 
     def is_right(self, seconds: float = SECONDS) -> None:
-        """Nothing was lost or done twice, and no slot or lock is left. Comes when nothing runs."""
+        """Nothing of the namespace was lost or done twice, and no slot or lock is left, once nothing runs there."""
+        own = f"{self.namespace}/"
+        running = "SELECT FROM opendataflow.run WHERE state = 'RUNNING' AND starts_with(job, %s)"
         wait_until(
-            lambda: not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'"),
+            lambda: not self.database.rows(running, own),
             "nothing runs",
             seconds,
         )
         assert self.recorder.together == []
         assert self.recorder.of_one_name() == []
-        assert self.database.problems() == []
-        assert self.database.published_more_than_once() == []
-        assert self.not_published() == []
+        assert self.database.problems(own) == []
+        assert self.database.published_more_than_once(own) == []
+        assert self.not_published(own) == []
 
-    def not_published(self) -> list[str]:
+    def not_published(self, of: str) -> list[str]:
         """A task that is done although a chunk that it makes is not there."""
         rows = self.database.rows(
             """SELECT w.job || ' ' || w.data_id AS task
                FROM opendataflow.task w JOIN opendataflow.job_output o USING (job)
                JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
-               WHERE w.state = 'DONE' AND c.status <> 'READY'"""
+               WHERE w.state = 'DONE' AND c.status <> 'READY' AND starts_with(w.job, %s)""",
+            of,
         )
         return [row["task"] for row in rows]
 

@@ -148,10 +148,10 @@ def test_whatever_a_tenant_creates_is_taken_over_or_refused_in_a_sentence_and_th
     epoch = victim.database.rows("SELECT epoch FROM opendataflow.leader")
     with always_healthy(running) as answers:
         assert put(tenant, other_namespace, made) > EXAMPLES // 10
-        victim.until_done("load", 20)
+        victim.until_done(victim.key("load"), 20)
         wait_until(lambda: not unreported(victim.api, other_namespace), "everything is reported")
         victim.flow("later", 2)
-        victim.until_done("later", 2)
+        victim.until_done(victim.key("later"), 2)
     print(f"{len(answers)} answers of /healthz, the slowest after {max(answers):.2f} s")
     assert running.healthy
     assert victim.database.rows("SELECT epoch FROM opendataflow.leader") == epoch
