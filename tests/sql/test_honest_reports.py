@@ -16,9 +16,9 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
-from rich.console import Console
 
 from opendataflow.cli.jobs.local import exit_code
+from opendataflow.cli.output.screen import Screen
 from opendataflow.cli.reports.status import print_status
 from opendataflow.core.status.inspection import inspection_answers
 from opendataflow.core.status.job_state import ObservedJob, job_status
@@ -136,7 +136,7 @@ async def reports(store: Store) -> dict[str, JobReports]:
 
 def _job_reports(row: dict[str, Any], report: dict[str, Any], progress: Progress) -> JobReports:
     file = io.StringIO()
-    print_status(Console(file=file, width=10_000), report)
+    print_status(Screen(lambda: file), report)
     resource = job_status(ObservedJob(row["job"], 1, 1, found=report), NOW).body()
     return JobReports(row, report, file.getvalue(), resource, progress)
 

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import Output, print_indented, print_rows
+from opendataflow.cli.output.screen import Screen, console
 from opendataflow.model.records.claim import ClaimedRun, Completed, Completion
 from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass, RunState, TaskState
@@ -16,18 +17,17 @@ JOB = {"job": "load", "done": 3, "stale": 0, "failed": 0}
 
 
 def test_an_indented_sentence_is_wrapped_at_the_width_of_the_terminal_and_stays_indented() -> None:
-    terminal = Console(file=StringIO(), width=80)
+    file = StringIO()
     sentence = " ".join(["run 28, attempt 1, from 2026-11-29 19:39:30 +00:00"] * 3)
-    print_indented(terminal, sentence)
-    assert isinstance(terminal.file, StringIO)
-    lines = terminal.file.getvalue().splitlines()
+    print_indented(Screen(lambda: file, 80), sentence)
+    lines = file.getvalue().splitlines()
     assert len(lines) == 3
     assert all(line.startswith("    ") and len(line) <= 80 for line in lines)
     assert " ".join(line.strip() for line in lines) == sentence
 
 
 def test_a_sentence_for_a_program_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_indented(Console(width=10_000), "word " * 100)
+    print_indented(console(), "word " * 100)
     assert capsys.readouterr().out.count("\n") == 1
 
 

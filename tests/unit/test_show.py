@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 import opendataflow.cli
-from opendataflow.cli.output.printing import Output, Text, console, echo, print_indented, print_rows
+from opendataflow.cli.output.printing import Output, echo, print_indented, print_rows
+from opendataflow.cli.output.screen import Screen, Text, console
 from opendataflow.cli.reports.status import print_status, status_lines
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.stdio import visible, write_line
@@ -122,7 +122,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
 
 def shown(status: dict[str, Any]) -> list[str]:
     file = io.StringIO()
-    print_status(Console(file=file, width=200), status)
+    print_status(Screen(lambda: file), status)
     return file.getvalue().splitlines()
 
 
@@ -269,7 +269,7 @@ def test_lines_texts_and_parts_of_texts_show_escapes_as_text(capsys: pytest.Capt
     raw, seen = ESCAPED
     echo(f"a{raw}")
     console().print(f"b{raw}")
-    console().print(Text(f"c{raw}").append(f"d{raw}", style="bold"))
+    console().print(Text(f"c{raw}").append(f"d{raw}", "bold"))
     print_indented(console(), f"e{raw}")
     assert capsys.readouterr().out == f"a{seen}\nb{seen}\nc{seen}d{seen}\n    e{seen}\n"
 
@@ -286,10 +286,11 @@ def test_ends_of_lines_and_tabs_stay_but_no_text_overwrites_another(text: str, s
 
 
 def test_only_one_folder_prints_what_comes_from_others() -> None:
-    printing = re.compile(r"typer\.echo|(?<![.\w])print\(|rich\.text|sys\.stdout\.write")
+    printing = re.compile(r"typer\.echo|(?<![.\w])print\(|sys\.stdout\.write")
     cli = Path(opendataflow.cli.__file__).parent
     files = [file for file in cli.rglob("*.py") if printing.search(file.read_text("utf-8"))]
     assert {str(file.relative_to(cli)) for file in files} == {
         "administration/crypt.py",  # a decrypted password, as it is
         "output/printing.py",
+        "output/screen.py",
     }

@@ -12,7 +12,7 @@ import typer
 
 from opendataflow.cli.app import Panel, app
 from opendataflow.cli.cluster.choice import add_cluster_options
-from opendataflow.cli.output.printing import silence_stdout
+from opendataflow.cli.output.screen import silence_stdout
 from opendataflow.core.text.verbs import VERBS
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.cli.app import OutputOption, Panel, app
-from opendataflow.cli.output.printing import Output, Text, console, print_document
+from opendataflow.cli.output.printing import Output, print_document
+from opendataflow.cli.output.screen import Text, console
 from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespace_sentence
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
@@ -62,7 +63,7 @@ def doctor(output: OutputOption = Output.TABLE) -> int:
     """Check the requirements of the program, and list what waits for a person. Exit code 1 if there is a problem."""
     settings = read_settings()
     findings = [*_machine(), *_disk(settings), *asyncio.run(_database(settings))]
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document([asdict(finding) for finding in findings], output)
     else:
         _print(findings)
@@ -73,9 +74,9 @@ def _print(findings: list[Finding]) -> None:
     to = console()
     styles = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
     for finding in findings:
-        to.print(Text(f"{finding.level:<8} ", style=styles[finding.level]).append(finding.text, style="default"))
+        to.print(Text(f"{finding.level:<8} ", style=styles[finding.level]).append(finding.text))
         if finding.remedy:
-            to.print(Text(f"         -> {finding.remedy}"))
+            to.print(f"         -> {finding.remedy}")
 
 
 # The machine -------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`dataflow chunks check`: checks that each row of a table is in one chunk, and that a target has the same rows."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from opendataflow.cli.app import OutputOption, with_store
 from opendataflow.cli.chunks.load import chunks
 from opendataflow.cli.chunks.plan import found_dataset, table_of
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, console, print_document, print_rows
+from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
 from opendataflow.core.chunks.chunk_parts import Part, part_of_table
 from opendataflow.core.chunks.reconciliation import Difference, Spread, differences
 from opendataflow.core.text.explain import counted
@@ -113,14 +112,13 @@ class _CheckReport:
 
     def show(self, output: Output) -> None:
         """Print the report."""
-        if output is not Output.TABLE:
+        if output.is_document:
             print_document(self._document(), output)
             return
         found = [*self._differing(), *self._strays()]
         if found:
             print_rows(found, output, ("chunk", "status", "found") if self._target else ("chunk", "found"), "")
-        console().print("; ".join(self._summary()), soft_wrap=True)
-        sys.stdout.flush()
+        echo("; ".join(self._summary()))
 
     def _differing(self) -> Iterator[dict[str, Any]]:
         for it in self._different:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
-from rich.table import Table
 
 from opendataflow.cli.app import OutputOption, ReasonOption, with_store
 from opendataflow.cli.chunks.load import chunks, declare_chunks
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, Text, console, echo, print_document
+from opendataflow.cli.output.printing import Output, echo, print_document, print_table
+from opendataflow.cli.output.screen import Text
 from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import MOST_CHUNKS, By, PlannedChunk
 from opendataflow.core.text.explain import counted
@@ -29,7 +28,6 @@ from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
 
 _BAR_WIDTH = 20
-_ANY_WIDTH = 100_000
 _COUNTED = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
 _METHODS_OF: dict[str, tuple[By, ...]] = {
     "--chunks": ("range", "hash"),
@@ -215,36 +213,29 @@ def _save(file: Path, made: Sequence[PlannedChunk]) -> None:
 def _show(dataset: str, proposed: Plan, output: Output) -> None:
     for note in proposed.notes:
         echo(note, err=True)
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(_plain(dataset, proposed), output)
         return
-    to = console()
-    table = _table(proposed, [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)])
-    if to.measure(table, options=to.options.update(max_width=_ANY_WIDTH)).maximum > to.width:
-        table = _table(proposed, None)  # the predicates contain the bounds
-    to.print(table)
-    to.print(_summary(proposed), soft_wrap=True)
-    sys.stdout.flush()
+    ends = [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)]
+    most = max(proposed.rows.values())
+    rows = [_cells(proposed, chunk, ends, most) for chunk in proposed.chunks]
+    # The predicates contain the bounds, and the bar shows the rows.
+    print_table(list(rows[0]), rows, wide=output is Output.WIDE, right=("rows", "share"), low_value=("", *ends))
+    echo(_summary(proposed))
 
 
-def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
-    """Return a table of all chunks. `ends`: the bounds to show, with a bar. None: a narrow table without both."""
-    shown, most = ends or (), max(proposed.rows.values())
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("chunk", *shown):
-        table.add_column(name.upper(), overflow="fold")
-    for name in ("ROWS", "SHARE"):
-        table.add_column(name, justify="right")
-    if ends is not None:
-        table.add_column("")
-    table.add_column("PREDICATE", overflow="fold")
-    for chunk in proposed.chunks:
-        rows = proposed.rows[chunk.id]
-        cells = [chunk.id, *(str(chunk.bounds.get(name, "-")) for name in shown)]
-        bar = [] if ends is None else ["#" * round(_BAR_WIDTH * rows / most) if most else ""]
-        cells += [str(rows), f"{rows / proposed.all_rows:.1%}", *bar, chunk.predicate]
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+def _cells(proposed: Plan, chunk: PlannedChunk, ends: Sequence[str], most: int) -> dict[str, Text]:
+    """Return the cells of a chunk. `ends`: its bounds that are shown. `most`: the rows of the largest chunk."""
+    rows = proposed.rows[chunk.id]
+    cells = {
+        "chunk": chunk.id,
+        **{name: str(chunk.bounds.get(name, "-")) for name in ends},
+        "rows": str(rows),
+        "share": f"{rows / proposed.all_rows:.1%}",
+        "": "#" * round(_BAR_WIDTH * rows / most) if most else "",
+        "predicate": chunk.predicate,
+    }
+    return {name: Text(cell).on_one_line() for name, cell in cells.items()}
 
 
 def _summary(proposed: Plan) -> str:

@@ -62,9 +62,9 @@ def apply(  # one for each option
         return applied.plan
 
     plan = with_store(ask)
-    if output is not Output.TABLE or changes_more_than_it_adds(plan):
+    if output.is_document or changes_more_than_it_adds(plan):
         _print_plan(plan, output, applied=True)
-    if output is Output.TABLE:
+    if not output.is_document:
         _print_applied(declared)
     return ExitCode.OK
 
@@ -77,7 +77,7 @@ async def _declare_chunks(store: Store) -> None:
 
 
 def _print_plan(plan: Plan, output: Output, *, applied: bool) -> None:
-    if output is Output.TABLE:
+    if not output.is_document:
         for line in plan_lines(plan):
             echo(line)
     else:

@@ -18,8 +18,9 @@ from opendataflow.cli.jobs.apply import (
     FilesOption,
 )
 from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
-from opendataflow.cli.output.live import Display
-from opendataflow.cli.output.printing import console, echo
+from opendataflow.cli.output.live import Display, live_console
+from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.screen import console
 from opendataflow.cli.reports.status import Status, job_status, print_status
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
@@ -120,7 +121,7 @@ async def _run(
         jobs = [job.id for job in declared.jobs]
         await _check_passwords(store, jobs, passwords)
         screen = console()
-        display = Display(screen, jobs)
+        display = Display(live_console(), jobs)
         database = await identity(store)
         launcher = ProcessLauncher(
             settings.runs_home(database), former_home=settings.all_runs, redactor=passwords.redactor

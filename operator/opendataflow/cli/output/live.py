@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
+import rich.text
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from opendataflow.cli.output.printing import Text, coloured
+from opendataflow.cli.output.printing import coloured
+from opendataflow.cli.output.screen import Text, silence_stdout
 from opendataflow.core.text.explain import duration
 from opendataflow.engine.ports import Step
 from opendataflow.errors import DataflowError, NotStarted
@@ -21,6 +23,24 @@ from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
 _REFRESH_SECONDS = 0.5
+_UNLIMITED_WIDTH = 10_000
+"""Columns of an output that is no terminal, so that nothing is cut."""
+
+
+class _LiveConsole(Console):
+    """A console that stops printing if its reader closes the pipe, as `head` does. The command continues."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        silence_stdout()
+
+
+def live_console(*, stderr: bool = False) -> Console:
+    """Return a console for a display that is updated. It cuts no text if its output is no terminal."""
+    made = _LiveConsole(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _UNLIMITED_WIDTH
+    return made
 
 
 class Display:
@@ -106,15 +126,13 @@ class Display:
 
     def _line(self, run: claim.ClaimedRun, state: str, detail: str) -> None:
         line = Text(f"{run.job.ljust(self._width)}  {run.data_id}  ")
-        line.append_text(coloured(state)).append(f"  {detail}" if detail else "")
+        line.append(coloured(state)).append(f"  {detail}" if detail else "")
         self._print(line)
 
     def _print(self, line: Text) -> None:
-        stamped = Text(datetime.now().astimezone().strftime("%H:%M:%S  "), style="dim")
+        stamped = Text(datetime.now().astimezone().strftime("%H:%M:%S  "), "dim").append(line)
         with suppress(OSError):  # the output is closed; the runs continue
-            self._console.print(
-                stamped.append_text(line.copy()) if line.style == "" else stamped.append(line.plain, line.style)
-            )
+            self._console.print(rich.text.Text.from_ansi(stamped.coded(colours=True)))
 
 
 def _follows(completion: claim.Completion) -> str:

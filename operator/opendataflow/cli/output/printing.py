@@ -4,26 +4,20 @@ All commands print here. Texts come from anybody, so that their control characte
 """
 
 import json
-import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
-import rich.text
-import typer
-from rich.console import Console
-from rich.table import Table
-
+from opendataflow.cli.output.screen import Screen, Text, console
+from opendataflow.cli.output.tables import lay_out
 from opendataflow.names import CONTROLS, ChunkStatus, TaskState
 from opendataflow.stdio import visible
 
 Row = Mapping[str, Any]
-
-_UNLIMITED_WIDTH = 10_000
-"""Columns of an output that is no terminal, so that nothing is cut."""
 
 _COLOURS: dict[str, str] = {
     TaskState.DONE: "green",
@@ -37,11 +31,6 @@ _COLOURS: dict[str, str] = {
     ChunkStatus.PENDING: "yellow",
 }
 
-
-_WRAPPED = ("message", "reason", "sources", "transformations", "inputs", "outputs")
-"""Columns that are wrapped on a narrow terminal."""
-
-
 _INDENT = " " * 4
 
 
@@ -49,53 +38,24 @@ class Output(StrEnum):
     """Output formats."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+
+    @property
+    def is_document(self) -> bool:
+        """Return whether a program reads the output."""
+        return self in (Output.JSON, Output.YAML)
 
 
 _CONTROLS = re.compile(rf"(?!\n)[{CONTROLS}]")
 
 
-class Text(rich.text.Text):
-    """A text with a style. Its control characters are visible."""
-
-    def __init__(self, text: str = "", style: Any = "", **how: Any) -> None:
-        super().__init__(visible(text), style, **how)
-
-    def append(self, text: rich.text.Text | str, style: Any = None) -> Self:
-        """Append a text, with its control characters visible."""
-        super().append(visible(text) if isinstance(text, str) else text, style)
-        return self
-
-
-class _Console(Console):
-    """A console that stops printing if its reader closes the pipe, as `head` does. The command continues."""
-
-    def render_str(self, text: str, **how: Any) -> rich.text.Text:
-        """Return a printed text or a cell of a table, with its control characters visible."""
-        return super().render_str(visible(text), **how)
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        silence_stdout()
-
-
-def silence_stdout() -> None:
-    """Redirect stdout to /dev/null, also for the flush at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return a console. It cuts no text if its output is no terminal."""
-    made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
-    if not made.is_terminal:
-        made.width = _UNLIMITED_WIDTH
-    return made
-
-
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a text on stdout or stderr, with its control characters visible. `nl`: end the line."""
-    typer.echo(visible(text), err=err, nl=nl)
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{visible(text)}\n" if nl else visible(text))
+    stream.flush()
 
 
 def print_rows(
@@ -106,25 +66,41 @@ def print_rows(
     `empty`: printed on stderr instead of an empty table. `optional`: columns that are left out if all their values are
     0 or missing.
     """
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document([dict(row) for row in found], output)
         return
     if not found:
-        console(stderr=True).print(empty)
+        echo(empty, err=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = [column for column in columns if column not in optional or any(row[column] for row in found)]
-    for column in columns:
-        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in _WRAPPED)
-    for row in found:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    console().print(table)
+    cells = [{column: _cell(row[column]) for column in columns} for row in found]
+    print_table(columns, cells, wide=output is Output.WIDE)
 
 
-def print_indented(to: Console, sentence: str) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Text]],
+    *,
+    wide: bool = False,
+    right: Collection[str] = (),
+    **how: Any,
+) -> None:
+    """Print a table. Say what does not fit a terminal, unless `wide`: then the terminal wraps the lines."""
+    to = console()
+    table = lay_out(columns, rows, None if wide else to.width, right, **how)
+    for line in table.lines:
+        to.print(line)
+    if table.note:
+        echo(table.note, err=True)
+
+
+def print_indented(to: Screen, sentence: str) -> None:
     """Print a sentence indented, on a terminal also the lines after its first one."""
-    for line in Text(sentence).wrap(to, to.width - len(_INDENT)):
-        to.print(Text(_INDENT).append(line))
+    plain = visible(sentence)
+    width = None if to.width is None else to.width - len(_INDENT)
+    lines = [plain] if width is None else textwrap.wrap(plain, width, break_long_words=False, break_on_hyphens=False)
+    for line in lines:
+        to.print(f"{_INDENT}{line}")
 
 
 def print_document(value: object, output: Output) -> None:
@@ -155,13 +131,14 @@ def _yaml(value: object) -> str:
 
 
 def _cell(value: object) -> Text:
+    """Return a value as a cell, on one line."""
     if value is None or value == "":
         return Text("-", style="dim")
     if isinstance(value, datetime):
         return Text(value.astimezone().strftime("%Y-%m-%d %H:%M:%S"))
     if isinstance(value, bool):
         return Text("yes" if value else "-", style="" if value else "dim")
-    return coloured(value)
+    return coloured(value).on_one_line()
 
 
 def _plain(value: object) -> str:

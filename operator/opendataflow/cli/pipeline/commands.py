@@ -14,7 +14,8 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.chunks.load import read_list
-from opendataflow.cli.output.printing import Output, console, echo, print_document, print_rows
+from opendataflow.cli.output.live import live_console
+from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
 from opendataflow.cli.pipeline.init import write_project
 from opendataflow.cli.pipeline.show import (
     LiveSteps,
@@ -118,7 +119,7 @@ def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOp
     echo(f"note: to read their type hints, the modules of the steps are executed: {opened.folder}", err=True)
     with ExitStack() as stack:
         description = _describe(resolved, stack)
-        if output is Output.TABLE:
+        if not output.is_document:
             _show_description(opened, description)
             _print_notes(opened, [resolved])
         else:
@@ -148,9 +149,9 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
     with ExitStack() as stack:
         for result in _test_results(chosen, stack):
             results.append(result)
-            if output is Output.TABLE:
+            if not output.is_document:
                 show_test(result)
-        if output is not Output.TABLE:
+        if output.is_document:
             print_document([asdict(result) for result in results], output)
         else:
             show_tests(results)
@@ -212,14 +213,14 @@ def run(
             done.append(
                 {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_outcome(result, checked)}
             )
-            if output is Output.TABLE:
+            if not output.is_document:
                 if item is not None:
                     show_item(number, len(items), item)
                 show_run(made, result)
                 show_expectations(checked)
             if result is None:
                 break
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(done, output)
     _raise_failed_step(done)
 
@@ -298,7 +299,7 @@ def _run(
 
         assert chunk.data_id is not None
         frames = SparkFrames(chunk, spark, new_attempt(chunk.pipeline.destination.name, chunk.data_id, os.environ))
-    with LiveSteps(console(stderr=True)) as live:
+    with LiveSteps(live_console(stderr=True)) as live:
         steps = run_steps(chunk, frames, live.show)
     return steps, frames.result, frames.expectations
 

@@ -10,7 +10,8 @@ import typer
 
 from opendataflow.cli.app import OutputOption, with_store
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, Row, Text, coloured, console, print_rows
+from opendataflow.cli.output.printing import Output, Row, coloured, echo, print_rows
+from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.pipeline.commands import complete_pipeline, pipeline
 from opendataflow.cli.pipeline.show import show_expectations, show_steps
 from opendataflow.core.pipelines.expectations import ExpectationResult
@@ -53,17 +54,17 @@ def history(
         return found
 
     found = with_store(ask)
-    if output is Output.TABLE and found and (data_id is not None or run is not None):
+    if not output.is_document and found and (data_id is not None or run is not None):
         for number, one in enumerate(found):
             if number:
-                console().print()
+                echo("")
             _show(one)
         return
-    short = [_short(one) for one in found] if output is Output.TABLE else found
+    short = [_short(one) for one in found] if not output.is_document else found
     print_rows(short, output, _COLUMNS, "no runs of pipelines; runs by hand are not kept")
-    failed_run = next((one["run"] for one in short if output is Output.TABLE and one["reason"]), None)
+    failed_run = next((one["run"] for one in short if not output.is_document and one["reason"]), None)
     if failed_run is not None:
-        console(stderr=True).print(f"what failed, and what was printed: dataflow pipeline history --run {failed_run}")
+        echo(f"what failed, and what was printed: dataflow pipeline history --run {failed_run}", err=True)
 
 
 def _short(run: Row) -> dict[str, Any]:
@@ -80,18 +81,18 @@ def _short(run: Row) -> dict[str, Any]:
 def _show(run: Row) -> None:
     """Print a run with its steps."""
     out, metrics = console(), run["metrics"] or {}
-    head = Text(f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}: ", style="bold")
+    head = Text(f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}: ", "bold")
     took = f", {run['claimed_at'].astimezone():%Y-%m-%d %H:%M:%S}, {duration(run['seconds'])}"
     commit = f", commit {metrics['commit'][:12]}" if "commit" in metrics else ""
-    out.print(head, coloured(run["state"]), Text(f"{took}{commit}"), sep="")
+    out.print(head.append(coloured(run["state"])).append(f"{took}{commit}"))
     if run["steps"]:
         show_steps(list(_steps(run["steps"])))
     elif run["state"] == RunState.RUNNING:
-        out.print(Text("its steps are reported when it has ended; its log shows them as they begin and end"))
+        out.print("its steps are reported when it has ended; its log shows them as they begin and end")
     show_expectations([ExpectationResult(**it) for it in metrics.get("expectations", ())])
     if run["message"] and run["state"] != RunState.SUCCEEDED:
-        out.print(Text(run["message"], style="red"))
-    out.print(Text(f"its log: dataflow logs --run {run['run']}"))
+        out.print(Text(run["message"], "red"))
+    out.print(f"its log: dataflow logs --run {run['run']}")
 
 
 def _steps(reported: Sequence[Row]) -> Iterator[Step]:

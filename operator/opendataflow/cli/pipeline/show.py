@@ -9,11 +9,13 @@ from textwrap import shorten
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+import rich.text
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
-from opendataflow.cli.output.printing import Text, coloured, console
+from opendataflow.cli.output.printing import coloured, echo, print_table
+from opendataflow.cli.output.screen import Screen, Text, console
+from opendataflow.cli.output.tables import lay_out
 from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
@@ -22,6 +24,8 @@ from opendataflow.names import StepStatus
 from opendataflow.spark.pipeline.testing.unit_tests import UnitTestResult
 
 _LONGEST_ITEM = 60
+_COLUMNS = ("step", "status", "rows", "seconds")
+_NUMBERS = ("rows", "seconds")
 
 
 @contextmanager
@@ -67,15 +71,17 @@ class LiveSteps:
             if step.status is StepStatus.RUNNING:
                 self._began.setdefault(index, time.monotonic())
 
-    def _current_table(self) -> Table:
+    def _current_table(self) -> rich.text.Text:
         """Return the table at this moment, with the elapsed seconds of the running step."""
-        return _table(self._steps, {index: time.monotonic() - began for index, began in self._began.items()})
+        cells = _cells(self._steps, {index: time.monotonic() - began for index, began in self._began.items()})
+        table = lay_out(_COLUMNS, cells, None, _NUMBERS)
+        return rich.text.Text.from_ansi("\n".join(line.coded(colours=True) for line in table.lines))
 
 
 def show_steps(steps: Sequence[Step]) -> None:
     """Print the steps of a run, and their output."""
     out = console()
-    out.print(_table(steps))
+    print_table(_COLUMNS, _cells(steps), right=_NUMBERS)
     for step in steps:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
         if step.error is not None and "\n" in step.error:  # an error of one line is printed by the caller
@@ -101,25 +107,23 @@ def show_expectations(checked: Sequence[ExpectationResult]) -> None:
     """Print the results of the expectations."""
     if not checked:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("EXPECTATION", "HOLDS", "FOUND"):
-        table.add_column(name)
-    for it in checked:
-        word = Text("yes", "green") if it.held else Text("no", "red") if it.fails else Text("no, a warning", "yellow")
-        table.add_row(Text(it.name), word, Text(it.found))
-    console().print(table)
+    print_table(("expectation", "holds", "found"), [_expectation(it) for it in checked])
+
+
+def _expectation(it: ExpectationResult) -> dict[str, Text]:
+    word = Text("yes", "green") if it.held else Text("no", "red") if it.fails else Text("no, a warning", "yellow")
+    return {"expectation": Text(it.name).on_one_line(), "holds": word, "found": Text(it.found).on_one_line()}
 
 
 def show_test(result: UnitTestResult) -> None:
     """Print the result of one test."""
     out = console()
     word = Text("passed", "green") if result.sentence is None else Text("FAILED", "red")
-    line = Text.assemble(word, f"  {result.pipeline}/{result.transformation}  {result.seconds:.2f} s")
-    out.print(line)
+    out.print(word.append(f"  {result.pipeline}/{result.transformation}  {result.seconds:.2f} s"))
     if result.sentence is not None:
-        out.print(Text(f"  {result.sentence}"))
+        out.print(f"  {result.sentence}")
         for detail in result.details:
-            out.print(Text(f"    {detail}"))
+            out.print(f"    {detail}")
     _indented(out, "  it printed:", result.stdout.splitlines())
 
 
@@ -127,28 +131,30 @@ def show_tests(results: Sequence[UnitTestResult]) -> None:
     """Print how many tests have passed and failed."""
     failed = sum(result.sentence is not None for result in results)
     took = sum(result.seconds for result in results)
-    console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took:.2f} s")
+    echo(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took:.2f} s")
 
 
-def _table(steps: Sequence[Step], so_far: Mapping[int, float] = MappingProxyType({})) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("STEP", "STATUS"):
-        table.add_column(name, no_wrap=True)
-    for name in ("ROWS", "SECONDS"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _cells(steps: Sequence[Step], so_far: Mapping[int, float] = MappingProxyType({})) -> list[dict[str, Text]]:
+    cells = []
     for index, step in enumerate(steps):
-        rows = "-" if step.rows is None else str(step.rows)
         seconds = so_far.get(index) if step.seconds is None else step.seconds
-        table.add_row(step.name, _coloured(step.status), rows, "-" if seconds is None else f"{seconds:.2f}")
-    return table
+        cells.append(
+            {
+                "step": Text(step.name).on_one_line(),
+                "status": _coloured(step.status),
+                "rows": Text("-" if step.rows is None else str(step.rows)),
+                "seconds": Text("-" if seconds is None else f"{seconds:.2f}"),
+            }
+        )
+    return cells
 
 
 def _coloured(status: StepStatus) -> Text:
-    return Text(status, style="dim") if status in (StepStatus.WAITING, StepStatus.SKIPPED) else coloured(status)
+    return Text(status, "dim") if status in (StepStatus.WAITING, StepStatus.SKIPPED) else coloured(status)
 
 
-def _indented(out: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+def _indented(out: Screen, title: str, lines: Sequence[str], style: str = "") -> None:
     if lines:
-        out.print(Text(title, style=style))
+        out.print(Text(title, style))
         for line in lines:
-            out.print(Text(f"    {line}"))
+            out.print(f"    {line}")

@@ -7,7 +7,7 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.output.printing import Output, Text, console, print_document
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.logs import is_in_pod, pod_of
 from opendataflow.cli.reports.status import job_status, status_lines
 from opendataflow.core.pipelines.expectations import describe_reported
@@ -91,12 +91,11 @@ async def _no_dataset(store: Store, dataset: str) -> Facts:
 
 
 def _show(found: Facts, output: Output, lines: Callable[[Facts], Iterator[Line]]) -> None:
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(found, output)
         return
-    to = console()
     for name, value in lines(found):
-        to.print(Text(f"{name + ':':<16} {value}" if name else f"  {value}"))
+        echo(f"{name + ':':<16} {value}" if name else f"  {value}")
 
 
 def _job(found: Facts) -> Iterator[Line]:

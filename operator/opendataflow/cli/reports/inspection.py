@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
-from opendataflow.cli.output.printing import Output, Text, console, print_document, print_indented
+from opendataflow.cli.output.printing import Output, print_document, print_indented
+from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.status.evidence import Facts
@@ -53,7 +54,7 @@ def inspect(
         locations = with_store(lambda store: _locations(store, found))
         looks = Looking(who, os.environ, folder and folder.absolute(), timeout).look_at(locations)
     answers = inspection_answers(found, blocked, looks)
-    if output is not Output.TABLE:
+    if output.is_document:
         plain = [asdict(answer) for answer in answers]
         seen = {"looks": [look.document() for look in looks]} if check else {}
         print_document({"job": job, "data_id": data_id, "answers": plain, **seen, "facts": found}, output)
@@ -84,8 +85,8 @@ async def _locations(store: Store, found: Facts) -> list[Expected]:
 
 def _print_answers(title: str, answers: Sequence[InspectionAnswer]) -> None:
     to = console()
-    to.print(Text(title, style="bold"))
+    to.print(Text(title, "bold"))
     for answer in answers:
-        to.print(Text(f"{answer.question} {answer.text}."))
+        to.print(f"{answer.question} {answer.text}.")
         for one in answer.evidence:
             print_indented(to, one.sentence)

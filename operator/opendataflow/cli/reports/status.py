@@ -4,15 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
-from rich.progress_bar import ProgressBar
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.output.printing import Output, Text, coloured, console, echo, print_document
+from opendataflow.cli.output.printing import Output, coloured, echo, print_document
+from opendataflow.cli.output.screen import Screen, Text, console
 from opendataflow.core.text.explain import (
     breaker_sentence,
     counted,
@@ -34,6 +32,7 @@ from opendataflow.names import ChunkStatus, JobState, TaskState
 from opendataflow.store.store import Store
 
 Status = dict[str, Any]
+_BAR_COLUMNS = 60
 
 
 @app.command("status", rich_help_panel=Panel.SHOW)
@@ -52,28 +51,28 @@ def status(
         return [await job_status(store, name) for name in names]
 
     found = with_store(ask)
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(found, output)
         return
     if not found:
-        console(stderr=True).print("no jobs: dataflow apply -f FILE")
+        echo("no jobs: dataflow apply -f FILE", err=True)
     for one in found:
         print_status(console(), one)
 
 
 def _through_cluster(jobs: Sequence[str], output: Output) -> None:
     found = resources.statuses(jobs)
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(found, output)
         return
     if not found:
-        console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
+        echo("no jobs in this namespace: kubectl apply -f FILE", err=True)
     for one in found:
         to, counts = console(), resources.task_counts(one)
         incomplete = one.get("state") == JobState.INCOMPLETE
         _print_head(to, {**one, "counts": counts, "stale": resources.stale_count(one), "incomplete": incomplete})
         for line in resources.lines(one):
-            to.print(Text(f"  {line}"))
+            to.print(f"  {line}")
 
 
 async def job_status(store: Store, job: str) -> Status:
@@ -105,37 +104,39 @@ def why(
 ) -> None:
     """Explain why a chunk's task does not run, with evidence, and what to do about it."""
     found = with_store(lambda store: task_status(store, job, data_id))
-    if output is not Output.TABLE:
+    if output.is_document:
         print_document(found, output)
         return
     for sentence in explain(found):
         echo(sentence)
 
 
-def print_status(to: Console, status: Status) -> None:
+def print_status(to: Screen, status: Status) -> None:
     """Print the status of one job."""
     _print_head(to, status)
     for line in status_lines(status):
-        to.print(Text(f"  {line}"))
+        to.print(f"  {line}")
 
 
-def _print_head(to: Console, status: Status) -> None:
+def _print_head(to: Screen, status: Status) -> None:
     counts = status["counts"]
     total, done = sum(counts.values()), counts.get(TaskState.DONE, 0)
-    head = Text(status["job"], style="bold")
+    head = Text(status["job"], "bold")
     incomplete = ", but incomplete" if status["incomplete"] else ""
     incomplete += ", more follow" if status.get("declaring") else ""
-    head.append(f"   {done} of {total} done{incomplete}", style="not bold")
+    head.append(f"   {done} of {total} done{incomplete}")
     if status["stale"]:
-        head.append(f", {status['stale']} ", style="not bold").append_text(Text("stale", style="yellow"))
+        head.append(f", {status['stale']} ").append("stale", "yellow")
     for state in TaskState:
         if counts.get(state) and state is not TaskState.DONE:
-            head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
+            head.append(f", {counts[state]} ").append(coloured(state.value))
     suspended = ", suspended" if status["suspended"] else ""
-    head.append(f"   parallelism {status['parallelism']}{suspended}", style="not bold")
+    head.append(f"   parallelism {status['parallelism']}{suspended}")
     to.print(head)
-    if to.is_terminal:
-        to.print(Padding(ProgressBar(total=max(total, 1), completed=done, width=60), (0, 0, 0, 2)))
+    if to.width is not None:
+        columns = min(to.width - 4, _BAR_COLUMNS)
+        full = columns * done // max(total, 1)
+        to.print(Text("  ").append("━" * full, "green").append("─" * (columns - full), "dim"))
 
 
 def status_lines(status: Status) -> list[str]:
