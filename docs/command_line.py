@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from opendataflow.cli.app import Panel
 from opendataflow.cli.commands import all_commands
+from opendataflow.cli.contents import COMMANDS, EXAMPLES, PANELS
 from opendataflow.control import main as operator_program
 
 HEAD = """# Command line
@@ -30,7 +30,9 @@ HEAD = """# Command line
 | [`opendataflow`](#opendataflow) | the program of the operator's image |
 
 Each command ends with one of [these exit codes](exit-codes.md). An error is one sentence on stderr.
-`--help` after any command shows its help. `dataflow --version` prints the version.
+`--help` or `-h` after any command shows its help, as `dataflow help COMMAND` does. `dataflow version` prints the
+version.
+Singular and plural of a noun are the same: `dataflow get job` is `dataflow get jobs`.
 `dataflow --install-completion` sets up [shell completion](../how-to/shell-completion.md);
 `dataflow --show-completion` prints it.
 """
@@ -73,14 +75,14 @@ def page() -> str:
 
 def _contents() -> Iterator[str]:
     yield "| | commands |\n|---|---|"
-    for panel in Panel:
+    for panel in PANELS:
         links = " · ".join(f"[{name}](#dataflow-{name.replace(' ', '-').lower()})" for name, _ in _below(panel))
         yield f"| {panel} | {links} |"
     yield ""
 
 
 def _commands() -> Iterator[str]:
-    for panel in Panel:
+    for panel in PANELS:
         yield f"## {panel}\n"
         for name, command in _below(panel):
             yield from _described(name, command)
@@ -91,10 +93,10 @@ def _commands() -> Iterator[str]:
     yield ""
 
 
-def _below(panel: Panel) -> Iterator[tuple[str, Any]]:
+def _below(panel: str) -> Iterator[tuple[str, Any]]:
     """Yield each command of a panel with its name, and each command of a group in place of the group."""
     for name, command in _registered():
-        if command.rich_help_panel == panel and not command.hidden:
+        if COMMANDS[name].panel == panel:
             within = sorted(getattr(command, "commands", {}).items())
             yield from [(f"{name} {child}", one) for child, one in within if not one.hidden] or [(name, command)]
 
@@ -115,6 +117,7 @@ def _described(name: str, command: Any) -> Iterator[str]:
         for parameter in [*arguments, *options]:
             yield _row(parameter)
         yield ""
+    yield "".join(["Examples:\n\n", *(f"    {example}\n" for example in EXAMPLES[name])])
     if len(own) < len(command.params):
         yield "Also the [options for a cluster](#options-for-a-cluster).\n"
 

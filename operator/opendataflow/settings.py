@@ -13,6 +13,9 @@ from opendataflow import __version__
 from opendataflow.errors import InvalidInput
 from opendataflow.names import PodProfile
 
+PROPERTIES = Path("dataflow.properties")
+"""The default file with the address of the database, in the current folder."""
+
 
 @dataclass(frozen=True)
 class Notifications:
@@ -143,6 +146,11 @@ def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> 
     if not text.isdecimal() or int(text) < least:
         raise InvalidInput(f"{name} is a whole number of at least {least}, not {text!r}")
     return int(text)
+
+
+def has_named_database(settings: Settings) -> bool:
+    """Return whether the user has named a database, by DATAFLOW_DSN or a properties file."""
+    return settings.dsn is not None or settings.properties is not None or PROPERTIES.is_file()
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:

@@ -16,6 +16,7 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
+sys.argv = ["program", "status"]
 from {entry} import main
 main()
 """

@@ -5,6 +5,7 @@ A command may be named without its arguments. Where one argument is written, all
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 from opendataflow.cli.commands import all_commands
+from opendataflow.cli.contents import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 ANYTHING = "1"
@@ -43,7 +45,7 @@ def fault(named: str) -> str | None:
     while (subcommands := _subcommands(command)) and words:
         below = subcommands.get(words[0].rstrip(END))
         if below is None:
-            if command is COMMANDS and words[0].startswith("-"):
+            if command is COMMANDS and words[0].startswith(("-", "help", "version")):
                 return None
             is_name = command is COMMANDS or ARGUMENT.fullmatch(words[0].rstrip(END))
             return f"there is no command {' '.join([*names, words[0]])}" if is_name else None
@@ -158,3 +160,27 @@ def test_a_command_that_does_not_exist_is_found(named: str, sentence: str | None
 def test_commands_are_found_in_sentences_and_templates() -> None:
     text = "What they say: dataflow describe {{ $labels.job }}\nfor all: `dataflow get jobs` or see dataflow status"
     assert list(_commands(text)) == ["describe 1", "get jobs", "status"]
+
+
+def _leaves(command: Any, name: str = "") -> Iterator[str]:
+    for word, below in _subcommands(command).items():
+        if not below.hidden:
+            yield from _leaves(below, f"{name} {word}".strip())
+    if not _subcommands(command):
+        yield name
+
+
+def test_every_command_that_the_help_lists_has_examples() -> None:
+    assert set(_leaves(COMMANDS)) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_two_examples_of_a_command_are_different_calls_that_it_accepts(name: str) -> None:
+    assert len(set(EXAMPLES[name])) == 2
+    for example in EXAMPLES[name]:
+        words = shlex.split(re.sub(r" [<>].*", "", example))
+        call = words[words.index("dataflow") + 1 :]
+        command = COMMANDS
+        while call and call[0] in _subcommands(command):
+            command = _subcommands(command)[call.pop(0)]
+        command.make_context(name, call)

@@ -5,22 +5,19 @@ import getpass
 import os
 import re
 import socket
-import sys
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from opendataflow import __version__
 from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import Output
 from opendataflow.errors import InvalidInput
 from opendataflow.names import CONTROLS
-from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
-from opendataflow.stdio import write_line
-from opendataflow.store.store import Store
+
+if TYPE_CHECKING:  # the client of Postgres takes long to load, and a help does not need it
+    from opendataflow.store.store import Store
 
 T = TypeVar("T")
 
@@ -38,36 +35,18 @@ AllowOverlapOption = Annotated[
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
-class Panel(StrEnum):
-    """Headings of `dataflow --help`."""
-
-    RUN = "Declare and run"
-    SHOW = "Show"
-    CHANGE = "Change"
-    MAINTAIN = "Maintain"
-    LEGACY = "Known from the Java framework"
-
-
 app = typer.Typer(
     name="dataflow",
     help="Run partitioned batch work when its data is ready.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # the help of Rich takes a tenth of a second longer
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        write_line(sys.stdout, f"dataflow {__version__}")
-        raise typer.Exit
 
 
 @app.callback()
 def _options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     pass
 
@@ -84,12 +63,14 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def with_store(ask: Callable[[Store], Awaitable[T]]) -> T:
+def with_store(ask: Callable[["Store"], Awaitable[T]]) -> T:
     """Open the store, call `ask` with the store, close the store, and return the result."""
+    from opendataflow.opening.database import open_store
+
     require_postgres()
 
     async def open_and_ask() -> T:
-        async with open_store(read_settings()) as store:
+        async with open_store(read_settings(), size=1) as store:
             return await ask(store)
 
     return asyncio.run(open_and_ask())

@@ -7,73 +7,87 @@ import logging
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.main import get_command
 
-from opendataflow.cli.app import Panel, app
+from opendataflow.cli import overview
+from opendataflow.cli.app import app
 from opendataflow.cli.cluster.choice import add_cluster_options
+from opendataflow.cli.contents import COMMANDS, EXAMPLES, Panel
 from opendataflow.cli.output.screen import silence_stdout
-from opendataflow.core.text.verbs import VERBS
+from opendataflow.cli.overview import EXIT_CODES
+from opendataflow.cli.values import convert_without_pydantic
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 from opendataflow.stdio import write_line
 
-_LEGACY = (
-    *("sql", "dml", "runs", "jobs", "datasets", "getjob", "GetJobData", "endjob", "SetDataStatus", "createtables"),
-    *("ddl", "startjob", "deleterun", "forcejob"),
-)
-MODULES: dict[str, tuple[str, ...]] = {
-    "apply": ("jobs.apply",),
-    "init": ("jobs.init",),
-    "local": ("jobs.local",),
-    "run": ("jobs.wrap",),
-    "pipeline": ("pipeline.commands", "pipeline.history"),
-    "status": ("reports.status",),
-    "why": ("reports.status",),
-    "get": ("reports.get",),
-    "inspect": ("reports.inspection",),
-    "five": ("reports.inspection",),
-    "describe": ("reports.describe",),
-    "logs": ("reports.logs",),
-    **dict.fromkeys((*(verb.name for verb in VERBS), "lost"), ("jobs.verbs",)),
-    **dict.fromkeys(("scale", "suspend", "resume"), ("jobs.scale",)),
-    "delete": ("jobs.delete",),
-    "chunks": ("chunks.load", "chunks.plan", "chunks.check"),
-    "doctor": ("administration.doctor",),
-    "db": ("administration.db",),
-    "crypt": ("administration.crypt",),
-    "notify": ("administration.notify",),
-    "history": ("reports.history",),
-    **dict.fromkeys(_LEGACY, ("legacy.commands",)),
-    "import-legacy": ("legacy.import_legacy",),
-}
-"""Command -> the modules that register it and its subcommands. Their order is the order of `dataflow --help`."""
-
 
 def all_commands() -> typer.Typer:
     """Return the application with all commands, for the help, the completion and an unknown command."""
-    return _with_modules(module for modules in MODULES.values() for module in modules)
+    return _with_modules(module for entry in COMMANDS.values() for module in entry.modules)
 
 
 def _with_modules(modules: Iterable[str]) -> typer.Typer:
     for module in modules:
         import_module(f"opendataflow.cli.{module}")
-    add_cluster_options(app, {Panel.SHOW, Panel.CHANGE})
+    add_cluster_options(app, [name for name, it in COMMANDS.items() if it.panel in (Panel.SHOW, Panel.CHANGE)])
     return app
 
 
 def application_of(arguments: list[str]) -> typer.Typer:
     """Return the application with at least the command that the arguments name."""
-    modules = MODULES.get(arguments[0]) if arguments else None
-    return all_commands() if modules is None else _with_modules(modules)
+    entry = COMMANDS.get(arguments[0]) if arguments else None
+    return all_commands() if entry is None else _with_modules(entry.modules)
+
+
+def command_of(arguments: list[str]) -> Any:
+    """Return the command line for the arguments: with examples in its help, and its own conversion of values."""
+    convert_without_pydantic()
+    command = get_command(application_of(arguments))
+    _complete_help(command, "")
+    return command
+
+
+def _complete_help(command: Any, name: str) -> None:
+    """Add examples and exit codes to the help of a command and its subcommands, and `-h`."""
+    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
+    for parameter in command.params:
+        parameter.metavar = parameter.metavar or _metavar(parameter)
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = _no_type
+    if name in EXAMPLES:
+        lines = [f"  {example}" for example in EXAMPLES[name]]
+        command.epilog = "\n".join(["\b", "Examples:", *lines, "", EXIT_CODES])
+    for word, subcommand in getattr(command, "commands", {}).items():
+        _complete_help(subcommand, f"{name} {word}".strip())
+
+
+def _no_type(ctx: Any) -> str:  # noqa: ARG001  the signature of Typer
+    return ""
+
+
+def _metavar(parameter: Any) -> str | None:
+    """Return the word for the value of a parameter in its help. None: a flag, or one that lists its choices."""
+    kind = parameter.type_descriptor
+    if parameter.param_type_name == "argument":
+        return str(parameter.name).upper()
+    if kind.annotation is bool or kind.is_choice:
+        return None
+    return "NUMBER" if kind.annotation in (int, float) else "FILE" if kind.is_path else "TEXT"
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; return its exit code (docs/reference/exit-codes.md)."""
+    answered = overview.answer(arguments)
+    if answered is not None:
+        return answered
+    arguments = overview.with_usual_names(arguments)
     # The pool logs every attempt to connect. The caller reports the final error.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
-        result = application_of(arguments)(arguments, prog_name="dataflow", standalone_mode=False)
+        result = command_of(arguments)(arguments, prog_name="dataflow", standalone_mode=False)
         _flush()
     except DataflowError as error:
         return _fail(str(error), error.exit_code)

@@ -12,11 +12,6 @@ from contextlib import suppress
 
 import typer
 
-from opendataflow.opening.database import existing_dsn
-from opendataflow.opening.passkey import Passkey
-from opendataflow.settings import read_settings
-from opendataflow.store.connections.peek import ids_starting_with
-
 _SECONDS = 2.0
 _MOST = 50
 
@@ -51,6 +46,11 @@ def _starting(incomplete: str, kind: str, owner: str | None = None) -> list[str]
 
 
 async def _within_time(kind: str, owner: str | None, start: str) -> list[str]:
+    from opendataflow.opening.database import existing_dsn  # every command imports this module, for its arguments
+    from opendataflow.opening.passkey import Passkey
+    from opendataflow.settings import read_settings
+    from opendataflow.store.connections.peek import ids_starting_with
+
     async with asyncio.timeout(_SECONDS):
         dsn = await asyncio.to_thread(existing_dsn, read_settings(), Passkey(asks=False))
         return [] if dsn is None else await ids_starting_with(dsn, kind, owner, start, _MOST)

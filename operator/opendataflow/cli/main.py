@@ -1,8 +1,9 @@
 """The entry points `dataflow` and `kubectl dataflow`.
 
-They import the commands inside of a function, because this import takes half a second.
+They import the commands inside of a function, because this import takes long. The help and the version need none.
 """
 
+import gc
 import os
 import sys
 
@@ -21,5 +22,12 @@ def main() -> None:
         from opendataflow.stdio import prepare_streams
 
         prepare_streams()
-        from opendataflow.cli.commands import run
-    sys.exit(run(sys.argv[1:]))
+        from opendataflow.cli.overview import answer
+
+        code = answer(sys.argv[1:])
+        if code is None:
+            gc.disable()  # collections during the imports take as long as a fifth of them, and free nothing
+            from opendataflow.cli.commands import run
+
+            gc.enable()
+    sys.exit(run(sys.argv[1:]) if code is None else code)

@@ -41,8 +41,8 @@ from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
 from opendataflow.launch.cluster.seen import parse_application, parse_pod
 from opendataflow.model.records.run import Host
-from opendataflow.opening.database import has_named_database, open_store
-from opendataflow.settings import Settings
+from opendataflow.opening.database import open_store
+from opendataflow.settings import Settings, has_named_database
 from opendataflow.store.leader import acquire_leadership, identity
 from opendataflow.store.store import Store
 

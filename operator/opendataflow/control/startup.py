@@ -21,8 +21,8 @@ from opendataflow.core.kubernetes.cluster_version import too_old
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.launch.cluster.api import Api, custom
-from opendataflow.opening.database import has_named_database, open_store
-from opendataflow.settings import Settings
+from opendataflow.opening.database import open_store
+from opendataflow.settings import Settings, has_named_database
 from opendataflow.store.store import Store
 
 PAUSE_SECONDS = 2.0

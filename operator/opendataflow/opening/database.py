@@ -9,17 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from opendataflow.opening.passkey import Passkey
-from opendataflow.settings import Settings
+from opendataflow.settings import PROPERTIES, Settings, has_named_database
 from opendataflow.store.connections.connection import DsnSource, connect, dsn_of
 from opendataflow.store.store import Store
-
-PROPERTIES = Path("dataflow.properties")
-"""The default file, in the current folder."""
-
-
-def has_named_database(settings: Settings) -> bool:
-    """Return whether the user has named a database, by DATAFLOW_DSN or a properties file."""
-    return settings.dsn is not None or settings.properties is not None or PROPERTIES.is_file()
 
 
 def named_dsn(settings: Settings, passkey: Passkey) -> str | None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, app
+from opendataflow.cli.app import app
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, seal
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, find_passkey, prompt_hidden
@@ -19,7 +19,7 @@ from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, find_passkey, pro
 _KEY_FILE_HELP = "A file that only you can read, with the {} in its first line. Default: {}, else a prompt."
 
 crypt = typer.Typer(help="Encrypt passwords, decrypt them, or change their passkey.", no_args_is_help=True)
-app.add_typer(crypt, name="crypt", rich_help_panel=Panel.MAINTAIN)
+app.add_typer(crypt, name="crypt")
 
 
 def _refuse_old_form(given: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.app import actor, app, with_store
 from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.explain import counted
@@ -24,7 +24,7 @@ from opendataflow.store.migrations.schema import SchemaState, migrate, moved, re
 from opendataflow.store.moving import Moved, is_moved_to, move
 
 db = typer.Typer(help="Migrate the schema of the database, check the data, or move them.", no_args_is_help=True)
-app.add_typer(db, name="db", rich_help_panel=Panel.MAINTAIN)
+app.add_typer(db, name="db")
 
 _COUNTED = {"job": "job", "dataset": "data set", "chunk": "chunk", "task": "task", "run": "run"}
 """The tables whose rows are counted in the answer of a move."""

@@ -19,16 +19,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.app import OutputOption, app
 from opendataflow.cli.output.printing import Output, print_document
 from opendataflow.cli.output.screen import Text, console
 from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespace_sentence
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import embedded_folders, existing_dsn, has_named_database
+from opendataflow.opening.database import embedded_folders, existing_dsn
 from opendataflow.opening.passkey import Passkey
-from opendataflow.settings import Settings, read_settings
+from opendataflow.settings import Settings, has_named_database, read_settings
 from opendataflow.store.connections.connection import connect, place
 from opendataflow.store.connections.peek import embedded_exists, health
 from opendataflow.store.migrations.schema import OLDEST_SERVER, SchemaState, new_database, read_state
@@ -58,7 +58,7 @@ class Finding:
     remedy: str | None = None
 
 
-@app.command("doctor", rich_help_panel=Panel.MAINTAIN)
+@app.command("doctor")
 def doctor(output: OutputOption = Output.TABLE) -> int:
     """Check the requirements of the program, and list what waits for a person. Exit code 1 if there is a problem."""
     settings = read_settings()

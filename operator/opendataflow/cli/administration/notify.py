@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from opendataflow.cli.app import Panel, app
+from opendataflow.cli.app import app
 from opendataflow.cli.output.printing import echo
 from opendataflow.errors import InvalidInput, NotDelivered
 from opendataflow.model.records.alert import Alert
@@ -14,7 +14,7 @@ from opendataflow.notify.targets import Target, configured_targets
 from opendataflow.settings import read_settings
 
 notify = typer.Typer(help="Test notifications about failures.", no_args_is_help=True)
-app.add_typer(notify, name="notify", rich_help_panel=Panel.MAINTAIN)
+app.add_typer(notify, name="notify")
 
 
 @notify.command("test")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import AllowOverlapOption, Panel, ReasonOption, actor, app, with_store
+from opendataflow.cli.app import AllowOverlapOption, ReasonOption, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
@@ -20,7 +20,7 @@ from opendataflow.store.loading import Existing, load_chunks
 from opendataflow.store.store import Store
 
 chunks = typer.Typer(help="Plan, load and check the chunks of a data set.", no_args_is_help=True)
-app.add_typer(chunks, name="chunks", rich_help_panel=Panel.CHANGE)
+app.add_typer(chunks, name="chunks")
 
 Chunks = Sequence[tuple[str, Mapping[str, Any] | None]]
 

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,8 +17,7 @@ import typer
 
 from opendataflow.errors import InvalidInput
 from opendataflow.keys import namespace_of
-from opendataflow.opening.database import has_named_database
-from opendataflow.settings import read_settings
+from opendataflow.settings import has_named_database, read_settings
 
 if TYPE_CHECKING:  # few commands go through a cluster, and its client takes a fifth of a second to load
     from opendataflow.launch.cluster.api import Api
@@ -85,11 +84,11 @@ def with_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command_with_options
 
 
-def add_cluster_options(app: typer.Typer, panels: set[str]) -> None:
-    """Add the options to all commands and groups of commands under these headings. Repeated calls add none."""
-    commands = [command for command in app.registered_commands if command.rich_help_panel in panels]
+def add_cluster_options(app: typer.Typer, names: Collection[str]) -> None:
+    """Add the options to the commands and groups of commands with these names. Repeated calls add none."""
+    commands = [command for command in app.registered_commands if command.name in names]
     for group in app.registered_groups:
-        if group.rich_help_panel in panels and group.typer_instance is not None:
+        if group.name in names and group.typer_instance is not None:
             commands += group.typer_instance.registered_commands
     for command in commands:
         assert command.callback is not None

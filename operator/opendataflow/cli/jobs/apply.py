@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import AllowOverlapOption, OutputOption, Panel, actor, app, with_store
+from opendataflow.cli.app import AllowOverlapOption, OutputOption, actor, app, with_store
 from opendataflow.cli.jobs.job_files import Declared, apply_files, plan_files, read_files
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.plan import changes_more_than_it_adds, options_sentence, plan_lines, refused_sentence
@@ -30,7 +30,7 @@ BackfillOption = Annotated[
 ]
 
 
-@app.command("apply", rich_help_panel=Panel.RUN)
+@app.command("apply")
 def apply(  # one for each option
     files: FilesOption,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and change nothing.")] = False,

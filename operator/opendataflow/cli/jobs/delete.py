@@ -1,13 +1,13 @@
 """`dataflow delete`: deletes a job that a file has declared."""
 
-from opendataflow.cli.app import Panel, ReasonOption, actor, app
+from opendataflow.cli.app import ReasonOption, actor, app
 from opendataflow.cli.jobs.scale import JobArgument, active_runs, with_job
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.explain import counted
 from opendataflow.store.resources import delete_declared_job
 
 
-@app.command("delete", rich_help_panel=Panel.RUN)
+@app.command("delete")
 def delete(job: JobArgument, reason: ReasonOption = None) -> None:
     """Delete a job: start no new runs, and release its outputs for another job. Chunks, tasks and history stay.
 

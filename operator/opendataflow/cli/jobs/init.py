@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, app
+from opendataflow.cli.app import app
 from opendataflow.cli.output.printing import echo
 from opendataflow.errors import InvalidInput, Refused
 
@@ -56,7 +56,7 @@ id,from,to
 """
 
 
-@app.command("init", rich_help_panel=Panel.RUN)
+@app.command("init")
 def init(
     folder: Annotated[
         Path, typer.Argument(help="The folder. Created if missing. Default: the current folder.")

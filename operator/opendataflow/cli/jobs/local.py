@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import AllowOverlapOption, Panel, actor, app
+from opendataflow.cli.app import AllowOverlapOption, actor, app
 from opendataflow.cli.jobs.apply import (
     AllowOption,
     AllowRetireOption,
@@ -49,7 +49,7 @@ from opendataflow.store.store import Store
 _OPEN = frozenset(TaskState) - {TaskState.DONE, TaskState.SKIPPED, TaskState.RETIRED}
 
 
-@app.command("local", rich_help_panel=Panel.RUN)
+@app.command("local")
 def local(  # noqa: PLR0913  # one for each option
     files: FilesOption,
     parallelism: Annotated[

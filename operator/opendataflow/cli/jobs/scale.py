@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
+from opendataflow.cli.app import ReasonOption, actor, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_job
@@ -20,7 +20,7 @@ T = TypeVar("T")
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 
 
-@app.command("scale", rich_help_panel=Panel.CHANGE)
+@app.command("scale")
 def scale(
     job: JobArgument,
     parallelism: Annotated[int, typer.Argument(min=0, help="The number of runs at a time. 0 starts no new run.")],
@@ -34,7 +34,7 @@ def scale(
     echo(_scaled_sentence(limits))
 
 
-@app.command("suspend", rich_help_panel=Panel.CHANGE)
+@app.command("suspend")
 def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start no new runs of a job. Active runs continue. `dataflow resume` undoes this."""
     limits = _set_suspended(job, reason, suspended=True)
@@ -42,7 +42,7 @@ def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     echo(f"job {job} {was}; {active_runs(limits['running'])}")
 
 
-@app.command("resume", rich_help_panel=Panel.CHANGE)
+@app.command("resume")
 def resume(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start runs of a suspended job again."""
     limits = _set_suspended(job, reason, suspended=False)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
+from opendataflow.cli.app import ReasonOption, actor, app, with_store
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
 from opendataflow.cli.output.printing import echo
@@ -86,10 +86,10 @@ def _command(verb: Verb) -> Callable[..., None]:
 
 
 for _verb in VERBS:
-    app.command(_verb.name, rich_help_panel=Panel.CHANGE)(_command(_verb))
+    app.command(_verb.name)(_command(_verb))
 
 
-@app.command("lost", rich_help_panel=Panel.CHANGE)
+@app.command("lost")
 def lost(
     run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app
+from opendataflow.cli.app import actor, app
 from opendataflow.core.runs.wrapped import job_of
 from opendataflow.errors import InvalidInput
 from opendataflow.opening.passkey import Passkey
@@ -13,7 +13,7 @@ from opendataflow.runjob import program
 from opendataflow.runjob.wrap import WrappedCommand
 
 
-@app.command("run", rich_help_panel=Panel.RUN)
+@app.command("run")
 def run(
     command: Annotated[list[str], typer.Argument(metavar="CMD...", help="The program and its arguments, after `--`.")],
     job: Annotated[str | None, typer.Option("--job", help="The job. Default: the program's name.")] = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.administration.db import migrate_database
-from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
+from opendataflow.cli.app import OutputOption, actor, app, with_store
 from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
@@ -42,7 +42,7 @@ _REPLACED = {
 }
 
 
-@app.command("sql", rich_help_panel=Panel.LEGACY)
+@app.command("sql")
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT. The old tables are job, dataset and datastatus.")],
     output: OutputOption = Output.TABLE,
@@ -51,7 +51,7 @@ def sql(
     _show(query, output)
 
 
-@app.command("dml", rich_help_panel=Panel.LEGACY)
+@app.command("dml")
 def dml(
     statements: Annotated[list[str], typer.Argument(metavar="STATEMENT...", help="INSERT or UPDATE statements.")],
 ) -> None:
@@ -60,26 +60,26 @@ def dml(
         echo(f"{count} rows affected")
 
 
-@app.command("runs", rich_help_panel=Panel.LEGACY)
+@app.command("runs")
 def runs(output: OutputOption = Output.TABLE) -> None:
     """List the 20 rows of datastatus that changed last. See also `dataflow get runs`."""
     _show(_RUNS, output)
 
 
-@app.command("jobs", rich_help_panel=Panel.LEGACY)
+@app.command("jobs")
 def jobs(output: OutputOption = Output.TABLE) -> None:
     """List the rows of job. See also `dataflow get jobs`."""
     _show(_JOBS, output)
 
 
-@app.command("datasets", rich_help_panel=Panel.LEGACY)
+@app.command("datasets")
 def datasets(output: OutputOption = Output.TABLE) -> None:
     """List the rows of dataset. See also `dataflow get datasets`."""
     _show(_DATASETS, output)
 
 
 @app.command("GetJobData", hidden=True)
-@app.command("getjob", rich_help_panel=Panel.LEGACY)
+@app.command("getjob")
 def getjob(job: JobArgument) -> None:
     """Print a job's next data id and its data sets as JSON. Print an empty list if nothing is ready."""
 
@@ -95,7 +95,7 @@ def getjob(job: JobArgument) -> None:
     print_document(found, Output.JSON)
 
 
-@app.command("endjob", rich_help_panel=Panel.LEGACY)
+@app.command("endjob")
 def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) -> None:
     """Set the status of a job's outputs for a data id. This does not end a run: use `dataflow cancel`."""
     update = "UPDATE datastatus SET status = %s, modified = now() WHERE jobid = %s AND dataid = %s AND locktype = 'OUT'"
@@ -107,7 +107,7 @@ def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) ->
     echo(f"{count} rows updated to {status} for {job} and {data_id} 0 IN file-local locks released")
 
 
-@app.command("SetDataStatus", rich_help_panel=Panel.LEGACY)
+@app.command("SetDataStatus")
 def set_data_status(
     status: StatusArgument,
     data_id: DataIdArgument,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.app import actor, app, with_store
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.status.legacy_import import OldChunk, OldState, Running, old_state
 from opendataflow.errors import InvalidInput
@@ -20,7 +20,7 @@ _SHOWN = 20
 """Maximum number of running chunks that are listed one by one."""
 
 
-@app.command("import-legacy", rich_help_panel=Panel.LEGACY)
+@app.command("import-legacy")
 def import_legacy(
     dsn: Annotated[
         str,

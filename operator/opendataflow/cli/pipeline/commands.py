@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.app import OutputOption, app
 from opendataflow.cli.chunks.load import read_list
 from opendataflow.cli.output.live import live_console
 from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
@@ -48,7 +48,7 @@ from opendataflow.spark.pipeline.storage.database_login import guess_dialect, ne
 from opendataflow.spark.pipeline.testing.unit_tests import UnitTestResult, run_unit_test
 
 pipeline = typer.Typer(help="Create, test and run pipelines by hand.", no_args_is_help=True)
-app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.RUN)
+app.add_typer(pipeline, name="pipeline")
 
 
 def complete_pipeline(incomplete: str) -> list[str]:

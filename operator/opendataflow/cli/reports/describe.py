@@ -5,16 +5,22 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.logs import is_in_pod, pod_of
 from opendataflow.cli.reports.status import job_status, status_lines
-from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.forced_runs import forced_evidence
 from opendataflow.core.status.inputs_behind import changes_evidence
 from opendataflow.core.status.places import place
-from opendataflow.core.text.explain import counted, declaring_sentence, duration, meaning, shell_command
+from opendataflow.core.text.explain import (
+    counted,
+    declaring_sentence,
+    describe_reported,
+    duration,
+    meaning,
+    shell_command,
+)
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState
@@ -25,7 +31,7 @@ Line = tuple[str, str]
 """A name and its value. An empty name continues the line before."""
 
 describe = typer.Typer(help="Show all details of one job, data set, chunk or run.", no_args_is_help=True)
-app.add_typer(describe, name="describe", rich_help_panel=Panel.SHOW)
+app.add_typer(describe, name="describe")
 
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
@@ -17,7 +17,7 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 get = typer.Typer(help="List jobs, tasks, data sets, chunks or runs.", no_args_is_help=True)
-app.add_typer(get, name="get", rich_help_panel=Panel.SHOW)
+app.add_typer(get, name="get")
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 StaleOption = Annotated[

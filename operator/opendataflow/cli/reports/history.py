@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, app, with_store
+from opendataflow.cli.app import app, with_store
 from opendataflow.cli.complete import complete_job
 from opendataflow.cli.output.printing import echo
 from opendataflow.cli.reports.status import job_status
@@ -21,7 +21,7 @@ from opendataflow.store.leader import identity
 from opendataflow.store.store import OldRun, Store
 
 history = typer.Typer(help="Delete old history.", no_args_is_help=True)
-app.add_typer(history, name="history", rich_help_panel=Panel.MAINTAIN)
+app.add_typer(history, name="history")
 
 _BATCH = 1000
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.output.printing import Output, print_document, print_indented
 from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
@@ -20,15 +20,17 @@ from opendataflow.core.text.explain import declaring_sentence, explain
 from opendataflow.errors import UnknownThing
 from opendataflow.model.records.look import Look
 from opendataflow.names import TODAY, Answer, ChunkStatus, ExitCode, TaskState
-from opendataflow.opening.looking import Expected, Looking
 from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
+
+if TYPE_CHECKING:
+    from opendataflow.opening.looking import Expected
 
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.HELD, TaskState.SKIPPED)
 
 
 @app.command("five", hidden=True)  # the name in the old framework
-@app.command("inspect", rich_help_panel=Panel.SHOW)
+@app.command("inspect")
 def inspect(
     job: JobArgument,
     data_id: DataIdArgument,
@@ -50,6 +52,8 @@ def inspect(
     found, blocked = with_store(lambda store: _inspection(store, job, data_id))
     looks: list[Look] = []
     if check:
+        from opendataflow.opening.looking import Looking  # with the clients of users' databases
+
         who = f"`dataflow inspect --check` at {gethostname()}"
         locations = with_store(lambda store: _locations(store, found))
         looks = Looking(who, os.environ, folder and folder.absolute(), timeout).look_at(locations)
@@ -73,8 +77,10 @@ async def _inspection(store: Store, job: str, data_id: str) -> tuple[Facts, Sequ
     return found, explain(why) if why["state"] in _OPEN else ()
 
 
-async def _locations(store: Store, found: Facts) -> list[Expected]:
+async def _locations(store: Store, found: Facts) -> list["Expected"]:
     """Return the locations of all data sets. Where a chunk is READY, its data should be there."""
+    from opendataflow.opening.looking import Expected
+
     locations = []
     for it in found["datasets"]:
         row = None if it["dataset"] == TODAY else await dataset_row(store, it["dataset"])

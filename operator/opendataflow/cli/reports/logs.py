@@ -13,11 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import Panel, app, with_store
+from opendataflow.cli.app import app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.output.printing import echo
 from opendataflow.cli.reports.status import task_status
-from opendataflow.core.pipelines.step_lines import filter_step_lines, list_logged_steps
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
@@ -32,7 +31,7 @@ _POLL_SECONDS = 0.5
 _READ_BYTES = 64 * 1024
 
 
-@app.command("logs", rich_help_panel=Panel.SHOW)
+@app.command("logs")
 def logs(
     job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
     data_id: Annotated[
@@ -149,6 +148,11 @@ def _print(run: Row, step: str | None) -> None:
 
 
 def _print_step(log: str, step: str) -> None:
+    from opendataflow.core.pipelines.step_lines import (  # with the models of projects
+        filter_step_lines,
+        list_logged_steps,
+    )
+
     lines = log.splitlines()
     if step not in (steps := list_logged_steps(lines)):
         existing = f"; it has {', '.join(steps)}" if steps else ""

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_job
@@ -35,7 +35,7 @@ Status = dict[str, Any]
 _BAR_COLUMNS = 60
 
 
-@app.command("status", rich_help_panel=Panel.SHOW)
+@app.command("status")
 def status(
     jobs: Annotated[list[str] | None, typer.Argument(help="Jobs. Default: all.", autocompletion=complete_job)] = None,
     output: OutputOption = Output.TABLE,
@@ -96,7 +96,7 @@ async def task_status(store: Store, job: str, data_id: str) -> Status:
     return found
 
 
-@app.command("why", rich_help_panel=Panel.SHOW)
+@app.command("why")
 def why(
     job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
     data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],

@@ -60,13 +60,6 @@ class ExpectationResult:
         return not self.held and self.severity == "fail"
 
 
-def describe_reported(it: Mapping[str, Any]) -> str:
-    """Return one sentence about a reported result of an expectation."""
-    result = f"{it['name']}: {'holds' if it['held'] else 'does not hold'}"
-    warning = " (a warning)" if not it["held"] and it["severity"] == "warn" else ""
-    return f"{result}{warning}{': ' + it['found'] if it['found'] else ''}"
-
-
 def required_measures(it: Expectation) -> list[Measure]:
     """Return the required measures. Uniqueness has none: duplicates are counted after the write."""
     if it.not_null is not None:

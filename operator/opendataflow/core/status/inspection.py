@@ -8,7 +8,6 @@ The answers about an ended run use only data that is never cleaned. So they do n
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.evidence import (
     DATABASE,
     NOBODY,
@@ -25,7 +24,7 @@ from opendataflow.core.status.evidence import (
 from opendataflow.core.status.forced_runs import FORCED, doubt, forced_evidence
 from opendataflow.core.status.inputs_behind import changes_evidence, outdated_inputs, unsettled_inputs
 from opendataflow.core.status.places import where_expected
-from opendataflow.core.text.explain import counted, duration, meaning, shell_command
+from opendataflow.core.text.explain import counted, describe_reported, duration, meaning, shell_command
 from opendataflow.model.records.look import Look
 from opendataflow.names import TODAY, Answer, ChunkStatus, RunState, TaskState
 

@@ -200,6 +200,13 @@ def some_chunks(group: Evidence, sample: int, total: int) -> str:
     return f"{at_least}{counted(group['chunks'], 'chunk')} ({', '.join(group['examples'])}{more})"
 
 
+def describe_reported(it: Evidence) -> str:
+    """Return one sentence about a reported result of an expectation."""
+    result = f"{it['name']}: {'holds' if it['held'] else 'does not hold'}"
+    warning = " (a warning)" if not it["held"] and it["severity"] == "warn" else ""
+    return f"{result}{warning}{': ' + it['found'] if it['found'] else ''}"
+
+
 def counted(number: int, word: str) -> str:
     """Return a number with its noun: "1 chunk", "2 chunks"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opendataflow.keys import bare
-from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Command, Host, RunOrder, StepReport
 from opendataflow.names import OutcomeClass, RunState, TaskState, pod_name, run_name
+
+if TYPE_CHECKING:  # on one machine no run has a pod
+    from opendataflow.model.records.pod import RunIdentity
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,10 @@ class ClaimedRun:
         bounds = {names.get(key, bare(key)): value for key, value in self.bounds.items()}
         return replace(self, job=bare(self.job), bounds=bounds)
 
-    def identity(self, namespace: str) -> RunIdentity:
+    def identity(self, namespace: str) -> "RunIdentity":
         """Return what identifies the pod or SparkApplication of this run in a namespace."""
+        from opendataflow.model.records.pod import RunIdentity
+
         return RunIdentity(self.run, namespace, pod_name(bare(self.job), self.run, self.nonce), self.fence, self.nonce)
 
     def order(self, command: Command, deadline: float | None) -> RunOrder:
