@@ -53,7 +53,7 @@ DECLARE
     v_old    bigint;
 BEGIN
     SELECT max((n.event).id), count(*), count(*) FILTER (WHERE (n.event).at < p_before),
-           array_agg((n.event).id) FILTER (WHERE (n.event).at < p_before AND can_delete_event(n.event, p_job))
+           array_agg((n.event).id) FILTER (WHERE (n.event).at < p_before AND can_delete_event(n.event, p_job, CASE WHEN p_dry_run THEN p_before END))
     INTO v_last, v_looked, v_old, v_ids
     FROM (SELECT h AS event FROM history h WHERE h.id > p_after ORDER BY h.id LIMIT p_limit) n;
     IF NOT p_dry_run THEN
@@ -65,14 +65,18 @@ END $$;
 
 -- Return whether an event may be deleted.
 -- A force, a publication without a run, events of existing runs and the last event of an object are kept.
-CREATE FUNCTION opendataflow.can_delete_event(p_event opendataflow.history, p_job text) RETURNS boolean
+-- p_gone_before: runs that may be deleted and ended before this time count as deleted; null if they are deleted already.
+CREATE FUNCTION opendataflow.can_delete_event(p_event opendataflow.history, p_job text, p_gone_before timestamptz) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT (p_job IS NULL OR CASE p_event.kind WHEN 'chunk'
                 THEN EXISTS (SELECT FROM opendataflow.job_output o WHERE o.job = p_job AND o.dataset = p_event.owner)
                 ELSE p_event.owner = p_job END)
        AND p_event.event <> 'force'
        AND NOT (p_event.kind = 'chunk' AND p_event.to_state = 'READY' AND p_event.event <> 'complete')
-       AND NOT EXISTS (SELECT FROM opendataflow.run r WHERE r.id = p_event.run)
+       AND NOT EXISTS (SELECT FROM opendataflow.run r WHERE r.id = p_event.run
+                                                      AND (p_gone_before IS NULL OR r.finished_at >= p_gone_before
+                                                           OR r.finished_at IS NULL OR r.job <> coalesce(p_job, r.job)
+                                                           OR NOT opendataflow.can_delete_run(r)))
        AND EXISTS (SELECT FROM opendataflow.history h WHERE h.kind = p_event.kind AND h.owner = p_event.owner
                                                         AND h.data_id = p_event.data_id AND h.id > p_event.id)
 $$;

@@ -113,14 +113,21 @@ async def test_events_go_but_the_last_of_everything_and_those_of_kept_runs_and_w
     assert (await clean(store)) == (0, 0)
 
 
-async def test_a_dry_count_is_what_would_go(store: Store, db: Connection, lease: str) -> None:
-    for _ in range(3):
-        end(db, one(db, lease), "RETRYING")
+@pytest.mark.parametrize("job_id", ["j", None])
+async def test_a_dry_count_has_the_events_of_the_runs_that_would_go(
+    store: Store, db: Connection, lease: str, job_id: str | None
+) -> None:
+    apply(db, [dataset("other")], [job("k", ["a"], ["other"], retry_limit=9)])
+    for name in ("j", "k", "j", "k"):
+        for run in claim(db, lease, name):
+            end(db, run, "RETRYING")
         db.execute("SELECT opendataflow.retry_due()")
     rows = int(value(db, "SELECT count(*) FROM opendataflow.history"))
-    counted = await store.clean_events("j", LATER, 3, dry_run=True)
+    counted = await store.clean_events(job_id, LATER, 3, dry_run=True)
     assert int(value(db, "SELECT count(*) FROM opendataflow.history")) == rows
-    assert await store.clean_events("j", LATER, 3, dry_run=False) == counted
+    for name in ("j", "k") if job_id is None else (job_id,):
+        await store.clean_runs([run.run for run in await store.old_runs(name, LATER, None, 99) if run.goes])
+    assert await store.clean_events(job_id, LATER, 3, dry_run=False) == counted > 0
 
 
 async def test_the_five_answers_of_a_finished_run_are_the_same_after_cleaning(
