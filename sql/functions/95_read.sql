@@ -164,8 +164,10 @@ $$;
 -- `stale`: the number of DONE tasks that are stale; `stale_examples`: some of them.
 -- `gaps`: tasks that are not DONE before the last DONE task, in the job's order.
 -- `watermark`: the id through which the job is complete; null while more tasks follow (`declaring`), which may come before it.
+-- Reasons of failures that differ in the data id only are one group, with `…` for the id.
 -- Failures, blockers, missing outputs of DONE tasks and gaps are counted among the first `sample` tasks only.
--- `per_minute`: successes in the last 15 minutes, or since the first of them was claimed.
+-- `per_minute`: successes in the last 15 minutes of work, or since the first of them was claimed. The work ends now if a run is
+-- active, else with the last run: the rate of a job that rests stays as it was.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WITH few AS (
@@ -188,16 +190,21 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                             ORDER BY w.sort_key LIMIT (SELECT sample FROM few)) g
         ORDER BY g.sort_key LIMIT (SELECT sample FROM few)
     ), recent AS (
-        SELECT count(*) AS n,
-               greatest(extract(epoch FROM clock_timestamp() - CASE WHEN count(*) < (SELECT sample FROM few)
-                   THEN greatest(min(r.claimed_at), now() - interval '15 min') ELSE min(r.finished_at) END), 1) AS seconds
-        FROM (SELECT r.claimed_at, r.finished_at FROM run r
-              WHERE r.job = p_job AND r.state = 'SUCCEEDED' AND r.finished_at > now() - interval '15 min'
-              ORDER BY r.finished_at DESC LIMIT (SELECT sample FROM few)) r
+        SELECT count(*) FILTER (WHERE r.state = 'SUCCEEDED') AS n,
+               greatest(extract(epoch FROM CASE WHEN EXISTS (SELECT FROM run a WHERE a.job = p_job AND a.state = 'RUNNING')
+                                           THEN clock_timestamp() ELSE max(r.finished_at) END
+                   - CASE WHEN count(*) < (SELECT sample FROM few)
+                     THEN greatest(min(r.claimed_at), max(r.finished_at) - interval '15 min') ELSE min(r.finished_at) END), 1) AS seconds
+        FROM (SELECT r.state, r.claimed_at, r.finished_at, max(r.finished_at) OVER () - interval '15 min' AS since
+              FROM (SELECT * FROM run r WHERE r.job = p_job AND r.finished_at IS NOT NULL
+                    ORDER BY r.finished_at DESC LIMIT (SELECT sample FROM few)) r) r
+        WHERE r.finished_at > r.since
     ), todo AS (
         SELECT sum(c.tasks) AS n FROM counted c WHERE c.state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING')
     ), failed AS (
-        SELECT w.data_id, w.sort_key, w.reason FROM task w
+        SELECT w.data_id, w.sort_key, w.reason,
+               CASE WHEN length(w.data_id) >= 4 THEN replace(w.reason, w.data_id, '…') ELSE w.reason END AS kind
+        FROM task w
         WHERE w.job = p_job AND w.state = 'FAILED' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
     ), incomplete AS MATERIALIZED (
         SELECT w.data_id, w.sort_key FROM task w
@@ -228,8 +235,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
         'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
-                        SELECT f.reason, count(*) AS chunks, (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
-                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) g
+                        SELECT CASE WHEN min(f.reason) = max(f.reason) THEN min(f.reason) ELSE f.kind END AS reason, count(*) AS chunks,
+                               (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
+                        FROM failed f GROUP BY f.kind ORDER BY count(*) DESC, f.kind LIMIT 10) g
                         CROSS JOIN LATERAL (SELECT g.*, (SELECT r.failure_class FROM task_of(p_job, g.examples[1]) w, run r
                                                          WHERE r.id = w.run) AS class) x),
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (

@@ -322,9 +322,14 @@ def test_an_embedded_database_of_an_unreleased_version_is_refused_with_the_comma
 
 ARGUMENTS = {
     ("stauts",): r"no such command 'stauts'. Did you mean 'status'\?",
-    ("status", "--nosuch"): r"no such option: --nosuch; see `dataflow status --help`$",
-    ("why", "square"): r"missing argument 'data_id'; see `dataflow why --help`$",
-    ("get", "jobs", "-o", "xml"): r"'xml' is not one of 'table', 'json', 'yaml'; see `dataflow get jobs --help`$",
+    ("status", "--nosuch-option"): r"no such option: --nosuch-option; see `dataflow status --help`$",
+    ("why", "square"): r"missing argument 'DATA_ID'; see `dataflow why --help`$",
+    (
+        "get",
+        "jobs",
+        "-o",
+        "xml",
+    ): r"'xml' is not one of 'table', 'wide', 'json', 'yaml'; see `dataflow get jobs --help`$",
     ("logs", "square"): r"logs needs a job and a data id, or --run RUN$",
 }
 

@@ -25,6 +25,7 @@ from tests.sql.graph import (
     end,
     job,
     open_lease,
+    raw,
     tasks,
     value,
 )
@@ -739,3 +740,36 @@ async def test_ten_thousand_tasks_are_one_status(store: Store, db: Connection) -
     assert (status["watermark"], status["gaps"]) == ("3999", 10)
     assert status["gap_examples"] == ["4000", "6001", "6002", "6003", "6004"]
     assert await store.verify() == []
+
+
+async def test_failures_that_differ_in_the_data_id_only_are_one_reason_with_a_count(
+    store: Store, db: Connection
+) -> None:
+    apply(db, [dataset("a", "2013-01", "2013-02", "2013-03"), dataset("b")], [job("j", ["a"], ["b"], retry_limit=0)])
+    for run in claim(db, open_lease(db), "j", 3):
+        sentence = "no space" if run["data_id"] == "2013-03" else f"{run['data_id']}.csv has a bad row"
+        end(db, run, "FAILED", message=sentence, reason=sentence)
+    status = await store.job_status("j")
+    assert status is not None
+    assert [(group["reason"], group["chunks"], group["examples"]) for group in status["failed"]] == [
+        ("….csv has a bad row", 2, ["2013-01", "2013-02"]),
+        ("no space", 1, ["2013-03"]),
+    ]
+
+
+async def test_the_rate_of_a_job_that_rests_does_not_decay_and_that_of_a_running_one_does(
+    store: Store, db: Connection
+) -> None:
+    apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
+    runs = claim(db, open_lease(db), "j", 2)
+    for run in runs:
+        end(db, run, "DONE")
+    past = "claimed_at = now() - interval '5 hours 2 minutes', finished_at = now() - interval '5 hours'"
+    raw(db, f"UPDATE opendataflow.run SET {past}")
+    rested = await store.job_status("j")
+    assert rested is not None
+    assert float(rested["per_minute"]) == 1
+    claim(db, open_lease(db), "j", 1)
+    active = await store.job_status("j")
+    assert active is not None
+    assert 0 < float(active["per_minute"]) < 0.2

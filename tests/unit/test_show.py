@@ -157,7 +157,7 @@ def test_a_job_that_has_not_begun_has_one_line() -> None:
 
 def test_the_rate_comes_with_the_time_that_is_left() -> None:
     assert status_lines(job_status(per_minute=0.5, eta_seconds=2_419_200)) == [
-        "rate       0.5 a minute, about 28 days left"
+        "rate       30 an hour, about 28 days left"
     ]
 
 
@@ -187,10 +187,20 @@ def test_the_next_retry_is_reported() -> None:
 
 
 def test_failures_come_by_reason_with_the_command_that_helps() -> None:
-    group = {"reason": "no retries left (2 allowed): exit code 1: oops", "chunks": 12, "examples": ["a b", "c", "d"]}
-    assert status_lines(job_status(failed=[group])) == [
-        "failed     12 chunks (a b, c, d …): no retries left (2 allowed): exit code 1: oops",
+    group = {"reason": "no retries left (2 allowed): exit code 1: oops", "chunks": 2, "examples": ["a b", "c"]}
+    other = {"reason": "killed", "chunks": 1, "examples": ["d"]}
+    assert status_lines(job_status(failed=[group, other], counts={"FAILED": 3})) == [
+        "failed     2 chunks (a b, c): no retries left (2 allowed): exit code 1: oops",
+        "failed     1 chunk (d): killed",
         "           when the cause is fixed: dataflow resubmit load 'a b' c d",
+    ]
+
+
+def test_where_failures_are_too_many_to_name_the_command_is_for_all_that_failed() -> None:
+    group = {"reason": "oops", "chunks": 6, "examples": ["a", "b", "c"]}
+    assert status_lines(job_status(failed=[group], counts={"FAILED": 6})) == [
+        "failed     6 chunks (a, b, c …): oops",
+        "           when the cause is fixed: dataflow resubmit load --failed",
     ]
 
 

@@ -11,6 +11,7 @@ import pty
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,10 +22,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opendataflow.cli.options import in_time_zone
 from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.output.tables import lay_out
 from opendataflow.cli.reports.status import print_status
+from opendataflow.core.text.moments import rate, shown
 from tests.unit.test_show import job_status
 
 GOLDEN = Path(__file__).parent / "data" / "terminal"
@@ -150,7 +153,6 @@ ROWS = st.lists(
             "reason": st.text("ab ", max_size=300),
         }
     ),
-    min_size=1,
     max_size=5,
 )
 
@@ -188,3 +190,32 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
         REPORTS["runs"]()
     assert any("\x1b[31mFAILED\x1b[0m" in line for line in coloured)
     assert not any("\x1b" in line for line in plain)
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "words"),
+    [
+        (1811.4, "1811 a minute"),
+        (240.0, "240 a minute"),
+        (12.04, "12 a minute"),
+        (2.345, "2.35 a minute"),
+        (1.0, "1 a minute"),
+        (0.5, "30 an hour"),
+        (0.0167, "1 an hour"),
+    ],
+)
+def test_a_rate_is_in_plain_digits(per_minute: float, words: str) -> None:
+    assert rate(per_minute) == words
+
+
+def test_a_time_has_the_offset_of_the_local_zone_and_is_in_utc_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert shown("2013-02-01T03:00:00.123+00:00") == "2013-02-01 04:00:00 +01:00"
+        with in_time_zone(utc=True):
+            assert shown(AT) == "2026-11-30 20:06:12 +00:00"
+        assert shown(AT) == "2026-11-30 21:06:12 +01:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

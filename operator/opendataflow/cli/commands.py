@@ -14,8 +14,9 @@ from typer.main import get_command
 
 from opendataflow.cli import overview
 from opendataflow.cli.app import app
-from opendataflow.cli.cluster.choice import add_cluster_options
+from opendataflow.cli.cluster.choice import CLUSTER_OPTIONS, chosen_cluster
 from opendataflow.cli.contents import COMMANDS, EXAMPLES, Panel
+from opendataflow.cli.options import UTC_OPTIONS, add_options, in_time_zone
 from opendataflow.cli.output.screen import silence_stdout
 from opendataflow.cli.overview import EXIT_CODES
 from opendataflow.cli.values import convert_without_pydantic
@@ -32,7 +33,9 @@ def all_commands() -> typer.Typer:
 def _with_modules(modules: Iterable[str]) -> typer.Typer:
     for module in modules:
         import_module(f"opendataflow.cli.{module}")
-    add_cluster_options(app, [name for name, it in COMMANDS.items() if it.panel in (Panel.SHOW, Panel.CHANGE)])
+    shows, changes = ([name for name, it in COMMANDS.items() if it.panel == one] for one in (Panel.SHOW, Panel.CHANGE))
+    add_options(app, [*shows, *changes], CLUSTER_OPTIONS, chosen_cluster)
+    add_options(app, shows, UTC_OPTIONS, in_time_zone)
     return app
 
 
@@ -52,7 +55,9 @@ def command_of(arguments: list[str]) -> Any:
 
 def _complete_help(command: Any, name: str) -> None:
     """Add examples and exit codes to the help of a command and its subcommands, and `-h`."""
-    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
+    # For `crypt`, `-h…` may be the begin of a secret that somebody has typed.
+    helps = ["--help"] if name.startswith("crypt ") else ["-h", "--help"]
+    command.context_settings = {**command.context_settings, "help_option_names": helps}
     for parameter in command.params:
         parameter.metavar = parameter.metavar or _metavar(parameter)
         if parameter.param_type_name == "argument":

@@ -5,16 +5,16 @@ DATAFLOW_DSN or of `dataflow.properties`; KUBECONFIG, unless this machine has an
 """
 
 import asyncio
-import functools
-import inspect
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from opendataflow.cli.options import Options
 from opendataflow.errors import InvalidInput
 from opendataflow.keys import namespace_of
 from opendataflow.settings import has_named_database, read_settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # few commands go through a cluster, and its client takes a f
 
 T = TypeVar("T")
 
-_OPTIONS: dict[str, tuple[Any, Any]] = {
+CLUSTER_OPTIONS: Options = {
     "kube": (Annotated[bool, typer.Option("--kube", help="Use the cluster, not Postgres.")], False),
     "context": (
         Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig. Implies --kube.")],
@@ -49,8 +49,6 @@ class _ClusterChoice:
         return self.kube or self.context is not None or self.namespace is not None
 
 
-_MARK = "has_cluster_options"
-
 _choice: ContextVar[_ClusterChoice] = ContextVar("_choice", default=_ClusterChoice())  # noqa: B039  frozen
 
 
@@ -62,38 +60,14 @@ class Cluster:
     namespace: str
 
 
-def with_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose a cluster to a command."""
-    signature = inspect.signature(command)
-
-    @functools.wraps(command)
-    def command_with_options(**given: Any) -> Any:
-        token = _choice.set(_ClusterChoice(*(given.pop(name) for name in _OPTIONS)))
-        try:
-            return command(**given)
-        finally:
-            _choice.reset(token)
-
-    setattr(command_with_options, _MARK, True)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(n, keyword, annotation=a, default=d) for n, (a, d) in _OPTIONS.items()]
-    parameters = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
-    command_with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]  # PEP 362
-        parameters=[*parameters, *more]
-    )
-    return command_with_options
-
-
-def add_cluster_options(app: typer.Typer, names: Collection[str]) -> None:
-    """Add the options to the commands and groups of commands with these names. Repeated calls add none."""
-    commands = [command for command in app.registered_commands if command.name in names]
-    for group in app.registered_groups:
-        if group.name in names and group.typer_instance is not None:
-            commands += group.typer_instance.registered_commands
-    for command in commands:
-        assert command.callback is not None
-        if not getattr(command.callback, _MARK, False):
-            command.callback = with_cluster_options(command.callback)
+@contextmanager
+def chosen_cluster(**choice: Any) -> Iterator[None]:
+    """Use the cluster that the values of CLUSTER_OPTIONS choose, during the block."""
+    token = _choice.set(_ClusterChoice(**choice))
+    try:
+        yield
+    finally:
+        _choice.reset(token)
 
 
 def through_cluster() -> bool:

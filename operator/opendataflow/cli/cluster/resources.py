@@ -9,6 +9,7 @@ from typing import Any
 
 from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.explain import stale_sentence
+from opendataflow.core.text.moments import rate
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.keys import bare, input_key, key_of
@@ -87,7 +88,7 @@ def lines(status: Row) -> Iterator[str]:
             yield f"{word:<10} {conditions[kind].get('message') or conditions[kind].get('reason')}"
     if status.get("rate"):
         left = f", about {status['eta']} left" if status.get("eta") else ""
-        yield f"rate       {status['rate'] / 60:.3g} a minute{left}"
+        yield f"rate       {rate(status['rate'] / 60)}{left}"
     stale = stale_count(status)
     if status.get("watermark"):
         yield f"watermark  all done up to {status['watermark']}{', stale ones included' if stale else ''}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from opendataflow.cli.output.screen import Screen, Text, console
 from opendataflow.cli.output.tables import lay_out
+from opendataflow.core.text.moments import shown
 from opendataflow.names import CONTROLS, ChunkStatus, TaskState
 from opendataflow.stdio import visible
 
@@ -135,7 +136,7 @@ def _cell(value: object) -> Text:
     if value is None or value == "":
         return Text("-", style="dim")
     if isinstance(value, datetime):
-        return Text(value.astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+        return Text(shown(value))
     if isinstance(value, bool):
         return Text("yes" if value else "-", style="" if value else "dim")
     return coloured(value).on_one_line()

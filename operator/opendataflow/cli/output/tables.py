@@ -51,11 +51,11 @@ def lay_out(
     low_value: Sequence[str] = _LOW_VALUE,
 ) -> Table:
     """Return the table of rows. `width`: None for any width. `right`: columns of numbers that are aligned there."""
-    widths = {name: max(_width(title(name)), *(_width(row[name].plain) for row in rows)) for name in columns}
+    widths = {name: max([_width(title(name)), *(_width(row[name].plain) for row in rows)]) for name in columns}
     shown, below, left_out = list(columns), [], []
     if width is not None and _sum(shown, widths) > width:
         below = [name for name in shown if name in _SENTENCES]
-        empty = [name for name in shown if all(row[name].plain in ("-", "") for row in rows)]
+        empty = [name for name in shown if rows and all(row[name].plain in ("-", "") for row in rows)]
         shown = [name for name in shown if name not in below and (name not in empty or name not in low_value)]
         for name in low_value:
             if name in shown and _sum(shown, widths) > width:

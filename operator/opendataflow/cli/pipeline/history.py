@@ -17,6 +17,7 @@ from opendataflow.cli.pipeline.show import show_expectations, show_steps
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted, duration
+from opendataflow.core.text.moments import shown
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.model.records.claim import PipelineRuns
@@ -82,7 +83,7 @@ def _show(run: Row) -> None:
     """Print a run with its steps."""
     out, metrics = console(), run["metrics"] or {}
     head = Text(f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}: ", "bold")
-    took = f", {run['claimed_at'].astimezone():%Y-%m-%d %H:%M:%S}, {duration(run['seconds'])}"
+    took = f", {shown(run['claimed_at'])}, {duration(run['seconds'])}"
     commit = f", commit {metrics['commit'][:12]}" if "commit" in metrics else ""
     out.print(head.append(coloured(run["state"])).append(f"{took}{commit}"))
     if run["steps"]:

@@ -21,6 +21,7 @@ from opendataflow.core.text.explain import (
     meaning,
     shell_command,
 )
+from opendataflow.core.text.moments import shown
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState
@@ -266,4 +267,4 @@ def _why(event: Facts) -> str:
 
 
 def _time(text: str) -> str:
-    return f"{text[:10]} {text[11:19]} {text[-6:]}"
+    return shown(text)

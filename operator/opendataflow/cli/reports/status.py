@@ -19,12 +19,14 @@ from opendataflow.core.text.explain import (
     explain,
     failed_sentence,
     missing_output_sentence,
+    resubmit_failed_command,
     shell_command,
     stale_sentence,
     unmanaged_namespace_sentence,
     waiting_sentence,
 )
 from opendataflow.core.text.locations import gate_sentence, missing_sentence
+from opendataflow.core.text.moments import rate
 from opendataflow.core.text.project_tests import tests_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
@@ -175,7 +177,7 @@ def _pace(status: Status) -> Iterator[str]:
     if status["per_minute"]:
         moving = any(status["counts"].get(state) for state in (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING))
         left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
-        yield f"rate       {status['per_minute']:.3g} a minute{left}"
+        yield f"rate       {rate(status['per_minute'])}{left}"
     gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
     gaps = f"{gaps}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
@@ -195,9 +197,12 @@ def _stale(status: Status) -> Iterator[str]:
 
 
 def _failed(status: Status) -> Iterator[str]:
+    total = status["counts"].get(TaskState.FAILED, 0)
     for group in status["failed"]:
-        yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(TaskState.FAILED, 0))}"
-        yield f"           when the cause is fixed: {shell_command('resubmit', status['job'], *group['examples'])}"
+        yield f"failed     {failed_sentence(group, status['sample'], total)}"
+    if status["failed"]:
+        command = resubmit_failed_command(status["job"], status["failed"], total)
+        yield f"           when the cause is fixed: {command}"
 
 
 def _incomplete(status: Status) -> Iterator[str]:

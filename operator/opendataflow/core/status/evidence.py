@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opendataflow.core.text.moments import shown
 from opendataflow.names import TaskState
 
 Facts = Mapping[str, Any]
@@ -50,7 +51,7 @@ def not_yet(found: Facts) -> str:
 
 def shown_time(text: str | None) -> str:
     """Return a time of the database's JSON to the second, with its zone."""
-    return f"{text[:10]} {text[11:19]} {text[-6:]}" if text else "an unknown time"
+    return shown(text) if text else "an unknown time"
 
 
 def outputs_of(found: Facts) -> list[Facts]:

@@ -22,6 +22,7 @@ from opendataflow.core.text.explain import (
     failed_sentence,
     missing_output_sentence,
     no_parallelism_sentence,
+    resubmit_failed_command,
     shell_command,
     stale_sentence,
     suspended_sentence,
@@ -288,8 +289,7 @@ def _not_succeeded(facts: ObservedJob) -> ConditionValue:
     if (failed := facts.tasks(TaskState.FAILED)) > 0:
         groups = facts.found["failed"]
         causes = "; ".join(failed_sentence(group, sample, failed) for group in groups[:3])
-        examples = groups[0]["examples"] if groups else []
-        remedy = f"; when the cause is fixed: {shell_command('resubmit', facts.job, *examples)}"
+        remedy = f"; when the cause is fixed: {resubmit_failed_command(facts.job, groups, failed)}"
         unmet = groups and all(group.get("class") == OutcomeClass.EXPECTATION for group in groups)
         reason = Reason.EXPECTATION_FAILED if unmet else Reason.CHUNKS_FAILED
         return ConditionValue(False, reason, f"{counted(failed, 'chunk')} failed: {causes}{remedy}")

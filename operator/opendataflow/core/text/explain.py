@@ -5,10 +5,10 @@ The evidence comes from the store. This module reads nothing itself.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from opendataflow.core.text.locations import gate_sentence, looks_sentence, times
+from opendataflow.core.text.moments import shown
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.keys import bare
 from opendataflow.names import TODAY, ChunkStatus, RunState, TaskState
@@ -68,14 +68,23 @@ def meaning(status: str, reason: str | None = None) -> str:
     return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
 
 
-def shell_command(verb: str, *arguments: str, dataset: bool = False, stale: bool = False, cascade: bool = False) -> str:
+def shell_command(
+    verb: str,
+    *arguments: str,
+    dataset: bool = False,
+    stale: bool = False,
+    failed: bool = False,
+    incomplete: bool = False,
+    cascade: bool = False,
+) -> str:
     """Return a `dataflow` command, quoted for a shell.
 
-    `dataset`: whether it is about chunks of a data set. `stale`: whether it is about all that is stale. `cascade`:
-    whether it is also about all that was made from the chunks.
+    `dataset`: whether it is about chunks of a data set. `stale`, `failed`, `incomplete`: whether it is about all that
+    is so. `cascade`: whether it is also about all that was made from the chunks.
     """
     options = ["--dataset"] if dataset else []
-    last = [*(["--stale"] if stale else []), *(["--cascade"] if cascade else [])]
+    marks = {"--stale": stale, "--failed": failed, "--incomplete": incomplete, "--cascade": cascade}
+    last = [option for option, wanted in marks.items() if wanted]
     if any(argument.startswith("-") for argument in arguments):  # chunks of a range may begin below zero
         options, last = [*options, *last, "--"], []
     return f"dataflow {shlex.join([verb, *options, *arguments, *last])}"
@@ -116,7 +125,7 @@ def breaker_sentence(breaker: Evidence) -> str:
 
 def breaker_opened(breaker: Evidence) -> str:
     """Return since when and why a breaker is open. The text does not change while time passes."""
-    since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    since = shown(breaker["opened_at"])
     probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
     return (
         f"breaker open since {since}: {breaker['chunks']} chunks failed in a row, the last with: "
@@ -178,12 +187,20 @@ def failed_sentence(group: Evidence, sample: int, total: int) -> str:
     return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
 
 
+def resubmit_failed_command(job: str, groups: Sequence[Evidence], total: int) -> str:
+    """Return the command for all `total` failed tasks: with their ids if the groups name all of them."""
+    named = [data_id for group in groups for data_id in group["examples"]]
+    return (
+        shell_command("resubmit", job, *named) if len(named) == total else shell_command("resubmit", job, failed=True)
+    )
+
+
 def missing_output_sentence(job: str, group: Evidence) -> str:
     """Return which output of DONE tasks was never made, with both remedies."""
     examples = group["examples"]
     one = group["chunks"] == len(examples)
     make, leave = (
-        (shell_command(verb, job, *examples) if one else f"{shell_command(verb, job)} --incomplete")
+        (shell_command(verb, job, *examples) if one else shell_command(verb, job, incomplete=True))
         for verb in ("resubmit", "skip")
     )
     named = f" ({', '.join(examples)}{'' if one else ' …'})"

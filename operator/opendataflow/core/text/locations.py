@@ -4,8 +4,9 @@ The evidence comes from sql/functions/58_gates.sql. Without `remaining`, no text
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
+
+from opendataflow.core.text.moments import shown
 
 Gate = Mapping[str, Any]
 """A row of the table `gate`, as describe_gate() returns it."""
@@ -18,7 +19,7 @@ def gate_sentence(gate: Gate) -> str:
 
 def looks_sentence(gate: Gate, remaining: str) -> str:
     """Return since when a job looks for a location. `remaining`: the time until the next look."""
-    since = datetime.fromisoformat(gate["failing_since"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    since = shown(gate["failing_since"])
     return f"it was looked at {times(gate['looks'])} since {since}; the next look is due {remaining}"
 
 
