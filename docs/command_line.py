@@ -52,11 +52,17 @@ HIDDEN = """## Hidden names
 
 RUN_JOB = """## RunJob
 
-    RunJob SCRIPT [ARGUMENTS]...
+    RunJob [--literal] SCRIPT [ARGUMENTS]...
 
-Run one chunk of the job that has the script's name, and exit with the script's exit code. `RunJob` has no options:
-everything after the script goes to the script. Exit code 75 means that no chunk can run now.
-`dataflow run` does the same with options. See [RunJob](../how-to/runjob.md).
+Run one chunk of the job that has the script's name, and exit with the script's exit code. Everything after the script
+goes to the script. Exit code 75 means that no chunk can run now. `dataflow run` does the same with options. See
+[RunJob](../how-to/runjob.md).
+
+| option | what it is |
+|---|---|
+| `--literal` | Give the arguments to the script as they are: `$dataid` stays `$dataid`. |
+| `-h`, `--help` | Show the forms of a call. |
+| `--version` | Print the version. |
 """
 
 OPERATOR = """## opendataflow

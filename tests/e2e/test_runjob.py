@@ -295,12 +295,127 @@ def test_dataflow_run_takes_the_job_and_the_chunk_that_are_named(
     assert "10.0 of job loadbob is DONE" in again
 
 
-def test_a_script_of_no_known_job_is_one_sentence(dataflow: Program, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [RUNJOB, "./other.sh"], cwd=tmp_path, env=dataflow.environ, capture_output=True, text=True, check=False
+def call(program: Program, folder: Path, *arguments: str, runjob: Path = RUNJOB) -> subprocess.CompletedProcess[str]:
+    """Call RunJob with other arguments than those of `run`."""
+    return subprocess.run(
+        [runjob, *arguments], cwd=folder, env=program.environ, capture_output=True, text=True, check=False
     )
+
+
+def test_a_script_of_no_known_job_is_one_sentence_with_the_known_jobs_and_the_database(
+    dataflow: Program, folder: Path, inside: Inside
+) -> None:
+    program(folder / "other.sh", "#!/bin/sh\n")
+    done = call(dataflow, folder, "./other.sh")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: there is no job other\n"
+    assert done.stderr.startswith("error: there is no job other in the database ")
+    assert done.stderr.endswith("; its jobs are loadbob\n")
+    assert inside.ask(dataflow, "run", "--", str(folder / "other.sh")).err == done.stderr
+
+
+def test_without_any_configuration_the_error_names_the_database_that_is_started(
+    embedded: Program, tmp_path: Path
+) -> None:
+    program(tmp_path / "other.sh", "#!/bin/sh\n")
+    done = call(embedded, tmp_path, "./other.sh")
+    assert done.returncode == 2
+    assert f"the embedded database in {embedded.home / 'postgres'} (DATAFLOW_DSN is not set" in done.stderr
+
+
+def program(file: Path, text: str, mode: int = 0o755) -> None:
+    """Write a program as it is."""
+    file.write_text(text, newline="")
+    file.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        ("#!/bin/sh\r\ntrue\r\n", 0o755, "carriage return"),
+        ("#!/no/such/interpreter\n", 0o755, "/no/such/interpreter"),
+        ("#!/usr/bin/env no-such-interpreter\n", 0o755, "no-such-interpreter"),
+        ("#!/bin/sh\n", 0o644, "chmod +x"),
+    ],
+)
+def test_a_script_that_the_system_can_not_start_is_found_before_a_chunk_is_claimed(
+    dataflow: Program, folder: Path, db: Connection, text: str, mode: int, words: str
+) -> None:
+    program(folder / "loadbob.sh", text, mode)
+    done = call(dataflow, folder, "./loadbob.sh")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ./loadbob.sh")
+    assert words in done.stderr
+    assert db.execute("SELECT FROM opendataflow.run").fetchall() == []
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("--version",)])
+def test_its_help_and_version_need_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = call(Program(tmp_path / "home", "postgresql://me@127.0.0.1:1/nothing"), tmp_path, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "RunJob" in done.stdout
+
+
+KEY = "plugh+xyzzy/plover="
+"""A passkey that looks like a path."""
+
+
+def test_the_form_of_the_old_readme_runs_the_named_job_and_never_prints_the_passkey(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    program(folder / "any.sh", '#!/bin/sh\necho "$jobid $dataid $1"\n')
+    done = call(dataflow, folder, KEY, "loadbob", "./any.sh", "one")
+    assert done.returncode == 0, done.stderr
+    assert "loadbob 2.0 one" in done.stdout
+    assert outputs(db)["2.0"] == "READY"
+    assert KEY not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [(KEY, "loadbob", "./missing.sh"), (KEY, "./missing.sh"), (KEY,), (KEY, "loadbob"), ("./missing.sh",)]
+)
+def test_a_word_that_may_be_a_passkey_is_not_printed_by_an_error(
+    dataflow: Program, folder: Path, arguments: tuple[str, ...]
+) -> None:
+    done = call(dataflow, folder, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert KEY not in done.stderr
+    assert ("./missing.sh: there is no such program" in done.stderr) == ("./missing.sh" in arguments)
+
+
+def test_variables_of_the_run_in_arguments_are_expanded_and_nothing_is_split_or_executed(
+    dataflow: Program, folder: Path
+) -> None:
+    script(folder, 'for a in "$@"; do printf "%s\\0" "$a"; done > seen; printf %s "$args" > args')
+    words = (
+        "$dataid",
+        "--table=${bobin_tablename}.x",
+        "$COLOUR",
+        "$(date)",
+        "$HOME",
+        "a;b",
+        "$dataidx",
+        "$bobin_password",
+    )
+    assert run(dataflow, folder, *words)[0] == 0
+    blue = 'it\'s "blue" $HOME `x`'
+    expanded = ["2.0", "--table=t1.x", blue, "$(date)", "$HOME", "a;b", "$dataidx", "$bobin_password"]
+    assert (folder / "seen").read_text().split("\0")[:-1] == expanded
+    assert (folder / "args").read_text() == " ".join(expanded)
+    assert call(dataflow, folder, "--literal", "./loadbob.sh", "$dataid").returncode == 0
+    assert (folder / "seen").read_text() == "$dataid\0"
+
+
+def test_a_relative_script_is_found_in_the_current_folder_and_then_beside_runjob(
+    dataflow: Program, folder: Path
+) -> None:
+    beside = folder / "opt"
+    beside.mkdir()
+    (beside / "RunJob").symlink_to(RUNJOB)
+    program(beside / "loadbob.sh", "#!/bin/sh\necho beside $cmd in $PWD\n")
+    done = call(dataflow, folder, "./loadbob.sh", runjob=beside / "RunJob")
+    assert f"beside ./loadbob.sh in {folder}" in done.stdout, done.stderr
+    script(folder, "echo here")
+    assert "here" in call(dataflow, folder, "loadbob.sh", runjob=beside / "RunJob").stdout
 
 
 def test_it_needs_a_script(dataflow: Program) -> None:

@@ -203,7 +203,7 @@ def test_a_wrapped_script_of_a_namespace_sees_ids_without_it() -> None:
     ]
     declared = DeclaredJob({"env": {}, "run_deadline": None}, tuple(rows))
     run = replace(RUN, job="team-a/load", bounds={"team-a/flights": RUN.bounds["flights"]})
-    order = wrapped_order(run, declared, ("./load.sh",), FOLDER, {})
+    order = wrapped_order(run, declared, ("./load.sh",), FOLDER, {}, program="./load.sh", literal=True)
     assert order.command.env["jobid"] == order.command.env["DATAFLOW_JOB"] == "load"
     assert order.command.env["flights_datasetid"] == "flights"
     context = json.loads(order.command.files[CONTEXT_FILE])

@@ -28,6 +28,16 @@ def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
     return dsn_of(read_connection_parameters((settings.properties or PROPERTIES).absolute(), passkey.get))
 
 
+def database_name(settings: Settings, where: str) -> str:
+    """Return what people call the database of a command. `where`: its host, port and name."""
+    if has_named_database(settings):
+        return f"the database {where}"
+    return (
+        f"the embedded database in {settings.postgres_home} (DATAFLOW_DSN is not set, and there is no {PROPERTIES} in "
+        f"{Path.cwd()})"
+    )
+
+
 def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
     """Return the address of the named database, else of a running embedded one, else None."""
     named = named_dsn(settings, passkey)

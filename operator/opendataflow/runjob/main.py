@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 from opendataflow.interrupts import exit_on_interrupt
 
@@ -19,10 +20,14 @@ def main() -> None:
 
         prepare_streams()
         gc.disable()
+        from opendataflow.runjob.arguments import answer
+
+        if answer(sys.argv[1:]):
+            return
         from opendataflow.runjob.program import run_script
 
         gc.enable()
-    code = run_script(sys.argv[1:])
+    code = run_script(sys.argv[1:], Path(sys.argv[0]).absolute().parent)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # the reader has closed the pipe
             stream.flush()

@@ -5,34 +5,35 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from opendataflow.core.runs.wrapped import job_of
 from opendataflow.engine.passwords import Passwords
-from opendataflow.errors import DataflowError, InvalidInput
+from opendataflow.errors import DataflowError
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import open_store
+from opendataflow.opening.database import database_name, open_store
 from opendataflow.opening.passkey import Passkey
-from opendataflow.runjob.passwords import split_key
+from opendataflow.runjob.arguments import parse_call
 from opendataflow.runjob.wrap import ScriptRunner, WrappedCommand
 from opendataflow.settings import read_settings
 from opendataflow.stdio import write_line
 from opendataflow.store.leader import identity
 
 
-def run_script(arguments: Sequence[str]) -> int:
-    """Run one chunk of the script's job. Return the script's exit code.
+def run_script(arguments: Sequence[str], beside: Path) -> int:
+    """Run one chunk of the script's job. Return the script's exit code. `beside`: the folder of RunJob.
 
     If an error prevents the run, print the error on stderr and return its exit code.
     """
     try:
-        key, command = split_key(arguments, os.environ)
-        if key is not None:
+        call = parse_call(list(arguments), os.environ, beside)
+        if call.key is not None:
             write_line(
                 sys.stderr,
                 "the passkey is an argument, which other users of this machine can read: set PASSKEY instead",
             )
-        return run(_wrapped(command), Passkey(argument=key))
+        key = None if "PASSKEY" in os.environ else call.key
+        return run(WrappedCommand(call.job, call.command, beside=beside, literal=call.literal), Passkey(argument=key))
     except DataflowError as error:
         write_line(sys.stderr, f"error: {error}")
         return error.exit_code
@@ -45,12 +46,6 @@ def run(wrapped: WrappedCommand, passkey: Passkey) -> int:
     return asyncio.run(_run(wrapped, passkey))
 
 
-def _wrapped(arguments: Sequence[str]) -> WrappedCommand:
-    if not arguments:
-        raise InvalidInput("RunJob needs a script: RunJob ./myETL.sh [ARGS…]; its name is the job's")
-    return WrappedCommand(job_of(arguments[0]), tuple(arguments))
-
-
 async def _run(wrapped: WrappedCommand, passkey: Passkey) -> int:
     settings = read_settings()
     async with open_store(settings, size=1, passkey=passkey) as store:
@@ -61,7 +56,7 @@ async def _run(wrapped: WrappedCommand, passkey: Passkey) -> int:
             foreground=True,
             redactor=passwords.redactor,
         )
-        runner = ScriptRunner(store, launcher, passwords, _print)
+        runner = ScriptRunner(store, launcher, passwords, _print, database_name(settings, store.where))
         _stop_on_signals(runner)
         return await runner.run(wrapped)
 

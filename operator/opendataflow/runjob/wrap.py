@@ -26,10 +26,13 @@ from opendataflow.model.records.claim import BeforeClaim, Claimed, ClaimedRun, C
 from opendataflow.model.records.run import Ended
 from opendataflow.names import TODAY, ExitCode, RunState
 from opendataflow.runjob import messages
+from opendataflow.runjob.programs import check_program, locate
 from opendataflow.stdio import write_line
 from opendataflow.store.store import Store
 
 _CLAIM_TRIES = 20
+_MOST_NAMED = 20
+"""The number of jobs that an error lists."""
 _STOPPED = 128 + signal.SIGTERM
 
 
@@ -37,17 +40,20 @@ _STOPPED = 128 + signal.SIGTERM
 class WrappedCommand:
     """A job, the program with its arguments, and the data id. None: the first ready one.
 
-    `forced_by`: the actor who runs the chunk although it is not ready. None: only a ready chunk is run.
+    `forced_by`: the actor who runs the chunk although it is not ready. None: only a ready chunk is run. `beside`: a
+    folder in which a relative program is looked for, too. `literal`: whether `$NAME` in arguments stays as it is.
     """
 
     job: str
     argv: tuple[str, ...]
     data_id: str | None = None
     forced_by: str | None = None
+    beside: Path | None = None
+    literal: bool = True
 
 
 class ScriptRunner:
-    """Runs a script for one chunk. `print_line`: prints a line on standard output."""
+    """Runs a script for one chunk. `print_line`: prints a line on standard output. `database`: its name for people."""
 
     def __init__(
         self,
@@ -55,12 +61,15 @@ class ScriptRunner:
         launcher: ProcessLauncher,
         passwords: Passwords,
         print_line: Callable[[str], None],
+        database: str,
         clock: Clock = local_time,
     ) -> None:
         self._store = store
         self._launcher = launcher
         self._passwords = passwords
         self._print = print_line
+        self._database = database
+        self._program = ""
         self._clock = clock
         self._actor = f"engine {launcher.host.name}"
         self._lease = _new_lease()
@@ -69,7 +78,11 @@ class ScriptRunner:
 
     async def run(self, wrapped: WrappedCommand) -> int:
         """Run one chunk if one is ready. Return the script's exit code, or 75 if no chunk can run."""
-        before = await self._store.facts_before_claim(wrapped.job)
+        try:
+            before = await self._store.facts_before_claim(wrapped.job)
+        except UnknownThing:
+            raise await self._unknown_job(wrapped.job) from None
+        self._program = _startable(wrapped, before.declared)
         self._check_passwords(before.declared)
         wrapped = await self._prepare(wrapped, before)
         await self._launcher.announce(self._lease)
@@ -122,7 +135,15 @@ class ScriptRunner:
             await self._explain_nothing_ready(wrapped)
             return ExitCode.NOTHING_READY
         (run,) = claimed.runs
-        return await self._run_claimed(run, claimed.declared, wrapped.argv)
+        return await self._run_claimed(run, claimed.declared, wrapped)
+
+    async def _unknown_job(self, job: str) -> UnknownThing:
+        known = sorted(row["job"] for row in await self._store.list_jobs())
+        more = " …" if len(known) > _MOST_NAMED else ""
+        listed = (
+            f"its jobs are {', '.join(known[:_MOST_NAMED])}{more}" if known else "it has none: dataflow apply -f FILE"
+        )
+        return UnknownThing(f"there is no job {job} in {self._database}; {listed}")
 
     def _check_passwords(self, declared: DeclaredJob) -> None:
         """Open all passwords before the claim, so that a wrong passkey does not consume an attempt."""
@@ -168,12 +189,13 @@ class ScriptRunner:
         limit = "is suspended" if row["suspended"] else f"runs {row['parallelism']} at a time"
         _warn(f"job {wrapped.job} {limit}: {counts or 'no chunks yet'}; see: dataflow status {wrapped.job}")
 
-    async def _run_claimed(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> int:
-        self._print(messages.launching(self._clock(), argv[0], run.data_id))
-        ended = await self._execute(run, declared, argv)
+    async def _run_claimed(self, run: ClaimedRun, declared: DeclaredJob, wrapped: WrappedCommand) -> int:
+        script = wrapped.argv[0]
+        self._print(messages.launching(self._clock(), script, run.data_id))
+        ended = await self._execute(run, declared, wrapped)
         done = completion(run, ended, retry_policy(declared))
         succeeded = done.state is RunState.SUCCEEDED
-        self._print(messages.ended(self._clock(), argv[0], succeeded=succeeded))
+        self._print(messages.ended(self._clock(), script, succeeded=succeeded))
         result = await self._complete(done)
         await self._launcher.release(run)
         if result.run_state is not done.state:
@@ -191,9 +213,11 @@ class ScriptRunner:
             _warn(breaker_note(run.job, result.breaker))
         return exit_code(ended)
 
-    async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:
+    async def _execute(self, run: ClaimedRun, declared: DeclaredJob, wrapped: WrappedCommand) -> Ended:
         try:
-            order = wrapped_order(run, declared, argv, Path.cwd(), self._passwords.variables(declared.datasets))
+            passwords = self._passwords.variables(declared.datasets)
+            cwd, literal = Path.cwd(), wrapped.literal
+            order = wrapped_order(run, declared, wrapped.argv, cwd, passwords, program=self._program, literal=literal)
         except DataflowError as error:
             _warn(str(error))
             return Ended(run.run, exit_code=126, log_tail=str(error))
@@ -225,6 +249,14 @@ class ScriptRunner:
                 await self._store.renew_lease(self._lease, limits.LEASE_SECONDS)
             except DataflowError as error:
                 _warn(str(error))
+
+
+def _startable(wrapped: WrappedCommand, declared: DeclaredJob) -> str:
+    """Return how the system starts the program. Raise InvalidInput, before any claim, if it can't."""
+    path = declared.job["env"].get("PATH", os.environ.get("PATH"))
+    program = locate(wrapped.argv[0], path, wrapped.beside) or wrapped.argv[0]
+    check_program(program, path)
+    return program
 
 
 def exit_code(ended: Ended) -> int:

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import actor, app
-from opendataflow.core.runs.wrapped import job_of
 from opendataflow.errors import InvalidInput
 from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob import program
+from opendataflow.runjob.arguments import job_of
 from opendataflow.runjob.wrap import WrappedCommand
 
 

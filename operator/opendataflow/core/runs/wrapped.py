@@ -1,5 +1,6 @@
 """The run of a wrapped script (RunJob). Its caller names the script; Postgres describes the job. Pure."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,18 +10,29 @@ from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Command, RunOrder
 
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))", re.ASCII)
 
-def job_of(script: str) -> str:
-    """Return the id of a script's job: the file name without the extension."""
-    return Path(script).stem
+
+def expanded(argument: str, variables: Mapping[str, str]) -> str:
+    """Return an argument with the values of `$NAME` and `${NAME}`. Other names stay: nothing else is expanded."""
+    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), argument)
 
 
 def wrapped_order(
-    run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...], cwd: Path, passwords: Mapping[str, str]
+    run: ClaimedRun,
+    declared: DeclaredJob,
+    argv: tuple[str, ...],
+    cwd: Path,
+    passwords: Mapping[str, str],
+    *,
+    program: str,
+    literal: bool,
 ) -> RunOrder:
     """Return the order for a claimed run that executes `argv` in `cwd`.
 
-    `passwords`: variables with plain passwords, for this process only. They are not in the files of the run.
+    `passwords`: variables with plain passwords, for this process only. They are not in the files of the run, and never
+    in its arguments, which other users of the machine can read. `program`: what is executed as the first of `argv`.
+    `literal`: whether arguments stay as they are.
     """
     run, declared = run.with_names({}), declared.with_names({})
     datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
@@ -32,4 +44,6 @@ def wrapped_order(
         env=declared.job["env"],
     )
     env, files = environment_and_files(facts, run, datasets)
-    return run.order(Command(argv, {**env, **passwords}, cwd, files), declared.job["run_deadline"])
+    arguments = argv[1:] if literal else tuple(expanded(argument, env) for argument in argv[1:])
+    variables = {"args": " ".join(arguments), **env, **passwords}
+    return run.order(Command((program, *arguments), variables, cwd, files), declared.job["run_deadline"])
