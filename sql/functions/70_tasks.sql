@@ -187,6 +187,7 @@ BEGIN
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', t.data_id, b.dataset, b.run, p_job))
         WHEN t.state IN ('DONE', 'HELD', 'SKIPPED', 'RETIRED') AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
         WHEN t.state = 'QUEUED' AND t.forced THEN answer('unchanged', 'it is forced already')
+        WHEN t.state = 'DONE' AND NOT t.stale THEN answer('done', 'a warning: it was DONE and not stale, and is made once more')
         ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i
     CROSS JOIN task_of(p_job, i) AS t

@@ -1,6 +1,8 @@
 """The command line as people use it: what it prints, what it changes, and the code that it ends with."""
 
 import json
+import os
+import pty
 import re
 import shlex
 import subprocess
@@ -12,7 +14,7 @@ import pytest
 import yaml
 
 from opendataflow.names import ExitCode
-from tests.e2e.conftest import DATAFLOW, Inside, Program
+from tests.e2e.conftest import DATAFLOW, Answer, Inside, Program
 from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, raw, tasks, transitions, value
@@ -582,18 +584,49 @@ def test_a_verb_records_who_asked_and_why(dataflow: Program, db: Connection, ins
 # lost ----------------------------------------------------------------------------------------------------
 
 
+def ask_at_terminal(program: Program, typed: str, *arguments: str) -> Answer:
+    """Run a command whose stdin is a terminal, at which a person types an answer."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    done = subprocess.run(
+        [DATAFLOW, *arguments], env=program.environ, stdin=theirs, capture_output=True, text=True, check=False
+    )
+    os.close(ours)
+    os.close(theirs)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
 def test_lost_asks_first_and_takes_only_yes(dataflow: Program, db: Connection) -> None:
     chain(db, "1")
     [run] = claim(db, open_lease(db), "square")
-    for typed in ("n\n", "\n", ""):
-        answer = dataflow.ask("lost", str(run["run"]), typed=typed)
+    for typed in ("n\n", "\n", "\x04"):
+        answer = ask_at_terminal(dataflow, typed, "lost", str(run["run"]))
         assert (answer.code, answer.out.strip()) == (ExitCode.INTERRUPTED, "")
         assert answer.err.startswith(f"Is it certain that nothing of run {run['run']} is alive?")
         assert answer.err.endswith("error: nothing was confirmed, so nothing was changed\n")
         assert tasks(db) == {"square/1": "RUNNING", "sum/1": "WAITING"}
-    answer = dataflow.ask("lost", str(run["run"]), typed="y\n")
+    answer = ask_at_terminal(dataflow, "y\n", "lost", str(run["run"]))
     assert answer.out.strip() == f"run {run['run']} is lost; 1 of job square is RETRYING"
     assert tasks(db)["square/1"] == "RETRYING"
+
+
+def test_without_a_terminal_lost_names_the_option_and_an_unknown_run_is_reported_before_any_question(
+    dataflow: Program, db: Connection
+) -> None:
+    chain(db, "1")
+    [run] = claim(db, open_lease(db), "square")
+    answer = dataflow.ask("lost", str(run["run"]), typed="y\n")
+    assert (answer.code, answer.out) == (ExitCode.USAGE, "")
+    assert "--yes" in answer.err
+    assert tasks(db)["square/1"] == "RUNNING"
+    answer = ask_at_terminal(dataflow, "", "lost", "999")
+    assert (answer.code, answer.err) == (ExitCode.USAGE, "error: there is no run 999: see `dataflow get runs`\n")
+
+
+def test_force_warns_where_a_task_is_done_already(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square")
+    assert "a warning: it was DONE" in inside.ask(dataflow, "force", "square", "1").out
 
 
 def test_lost_does_not_ask_those_who_are_certain(dataflow: Program, db: Connection, inside: Inside) -> None:

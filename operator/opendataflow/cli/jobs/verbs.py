@@ -4,6 +4,7 @@ Every command changes all given ids or none: if one id is unknown or refused, no
 """
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -18,8 +19,8 @@ from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothin
 from opendataflow.engine.takeover import commit_lost
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.records.claim import Answer, Selection
-from opendataflow.names import COUNTED_CHUNKS, COUNTED_TASKS, INCOMPLETE, ChunkStatus
+from opendataflow.model.records.claim import Answer, ClaimedRun, Selection
+from opendataflow.names import COUNTED_CHUNKS, COUNTED_TASKS, INCOMPLETE, ChunkStatus, RunState
 from opendataflow.settings import read_settings
 from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
@@ -95,17 +96,12 @@ def lost(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Declare a run dead that the program can't prove dead, because its host is gone. Its task is tried again."""
+    with_store(lambda store: _active_run(store, run))  # before the question
     if not yes:
-        typer.confirm(
-            f"Is it certain that nothing of run {run} is alive? A second one would write beside it",
-            abort=True,
-            err=True,
-        )
+        _confirm(f"Is it certain that nothing of run {run} is alive? A second one would write beside it")
 
     async def ask(store: Store) -> str:
-        found = await store.run(run)
-        if found is None:
-            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        found = await _active_run(store, run)
         settings = read_settings()
         launcher = ProcessLauncher(settings.runs_home(await identity(store)), former_home=settings.all_runs)
         beside = launcher.of_home(found.runs_home)
@@ -117,6 +113,23 @@ def lost(
         return f"run {run} is lost; {found.data_id} of job {found.job} is {now.task_state}"
 
     echo(with_store(ask))
+
+
+async def _active_run(store: Store, run: int) -> ClaimedRun:
+    """Return an active run. Raise UnknownThing or Refused for another one."""
+    found, log = await store.run(run), await store.run_log(None, None, run)
+    if found is None or log is None:
+        raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+    if log["state"] != RunState.RUNNING:
+        raise Refused(f"run {run} has ended already: it is {log['state']}")
+    return found
+
+
+def _confirm(question: str) -> None:
+    """Ask for a confirmation. Raise InvalidInput if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise InvalidInput("this needs a confirmation, and there is no terminal to ask at: add --yes if it is certain")
+    typer.confirm(question, abort=True, err=True)
 
 
 def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
