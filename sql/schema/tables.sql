@@ -150,7 +150,7 @@ CREATE TABLE opendataflow.declaring (
 -- A RUNNING chunk with `retired_from` is retired when its run ends.
 CREATE TABLE opendataflow.chunk (
     dataset       text NOT NULL REFERENCES opendataflow.dataset,
-    data_id       text NOT NULL CHECK (data_id <> ''),
+    data_id       text NOT NULL CONSTRAINT chunk_has_id CHECK (char_length(data_id) BETWEEN 1 AND 253 AND btrim(data_id) = data_id),
     status        text NOT NULL DEFAULT 'DECLARED'
                   CHECK (status IN ('DECLARED', 'READY', 'RUNNING', 'FAILED', 'RESUBMIT', 'HOLD', 'PENDING', 'RETIRED')),
     held_status   text CHECK (held_status IN ('DECLARED', 'READY', 'FAILED', 'RESUBMIT', 'PENDING')),

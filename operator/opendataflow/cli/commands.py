@@ -6,6 +6,7 @@ A command imports only what it needs: all modules together take longer than most
 import logging
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -102,6 +103,11 @@ def run(arguments: list[str]) -> int:
         return _fail("nothing was confirmed, so nothing was changed", ExitCode.INTERRUPTED)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except OSError as error:  # of stdout: commands handle the errors of their files
+        if error.filename is not None:
+            return _fail(f"{error.filename}: {error.strerror}", ExitCode.FAILED)
+        silence_stdout()
+        return _fail(f"the output can't be written: {error.strerror}", ExitCode.FAILED)
     except SystemExit:  # Typer raises this only if the reader of the output has closed the pipe
         silence_stdout()
         return ExitCode.OK
@@ -109,7 +115,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(sentence: str, code: ExitCode) -> ExitCode:
-    _flush()
+    _flush_quietly()
     if sentence:
         write_line(sys.stderr, f"error: {sentence}")
     return code
@@ -121,6 +127,11 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         silence_stdout()
+
+
+def _flush_quietly() -> None:
+    with suppress(OSError):
+        _flush()
 
 
 def _usage(error: typer.TyperException) -> str:

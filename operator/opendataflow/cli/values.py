@@ -12,6 +12,8 @@ import typer
 import typer.core
 from typer._coercion import build_runtime_param
 
+_LARGEST = 2**31 - 1
+"""No number of a command line is larger: limits, parallelism, runs."""
 _SCALARS = (str, int, float, bool, Path)
 
 
@@ -69,8 +71,8 @@ def _number(value: Any, kind: Any) -> Any:
         number = kind(value)
     except ValueError:
         raise ValueError(f"'{value}' is not a {'whole ' if kind is int else ''}number") from None
-    if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError(f"'{value}' is not a number")
+    if number != number or abs(number) > _LARGEST:
+        raise ValueError(f"'{value}' is not a number that is possible here")
     return number
 
 

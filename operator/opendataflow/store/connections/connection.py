@@ -38,12 +38,20 @@ Row = dict[str, Any]
 
 SETTINGS: dict[str, Any] = {
     "autocommit": True,
+    "client_encoding": "utf8",
     "application_name": "opendataflow",
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "tcp_user_timeout": 15000,
 }
 """Settings of every connection: autocommit, and time-outs that detect an unreachable server within seconds."""
+
+_NOT_ALLOWED = {
+    "chunk_has_id": "a data id has 1 to 253 characters, and no blank at its ends",
+    "dataset_key": "the id of a data set is a text without `/`, or namespace/id",
+    "job_key": "the id of a job is a text without `/`, or namespace/id",
+}
+"""Constraint -> what people may write. Other constraints are broken by the program only."""
 
 _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
@@ -78,6 +86,7 @@ class TryAgainError(DataflowError):
 
 def place(dsn: str) -> str:
     """Return the host, port and database of a DSN, without its password."""
+    _check_address(dsn)
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -86,6 +95,26 @@ def place(dsn: str) -> str:
             "DATAFLOW_DSN is not a Postgres address: one looks like postgresql://user@host:5432/database"
         ) from None
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+
+
+def _check_address(dsn: str) -> None:
+    """Raise InvalidInput for addresses that libpq reads in another way than they are meant.
+
+    An unescaped `@`, `/` or `#` of a password would become a part of the host, and would be printed.
+    """
+    scheme, _, rest = dsn.strip().partition("://")
+    if scheme.startswith("jdbc:"):
+        raise InvalidInput(
+            "DATAFLOW_DSN is an address of JDBC: leave `jdbc:` out, and write the user before the host, as in "
+            "postgresql://user@host:5432/database; a `url=jdbc:…` belongs into dataflow.properties"
+        )
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    query = rest.partition("?")[0]
+    if scheme in ("postgresql", "postgres") and (authority.count("@") > 1 or query.count("@") > authority.count("@")):
+        raise InvalidInput(
+            "DATAFLOW_DSN has characters in its password that an address can't hold: write @ as %40, / as %2F, # as "
+            "%23, ? as %3F and % as %25, or leave the password out and use PGPASSWORD"
+        )
 
 
 def dsn_of(parameters: Mapping[str, str]) -> str:
@@ -130,14 +159,22 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
         return _BY_SQLSTATE[state](error.diag.message_primary or one_line(error))
     if state in _REPEATABLE:
         return TryAgainError("others change the same rows at this moment, again and again: try it once more")
+    if state == "23514" and error.diag.constraint_name in _NOT_ALLOWED:
+        return InvalidInput(f"{_NOT_ALLOWED[error.diag.constraint_name]}; nothing was changed")
+    if state == "25006":
+        return Unreachable(
+            f"Postgres at {where} is read-only: it is a standby, or default_transaction_read_only is on. Name the "
+            "primary server in the address"
+        )
     # Unreachable or unavailable: no connection, shutdown, statement time-out, resources, disk, a standby.
     unconnected = isinstance(error, psycopg.OperationalError) and not state
     refusal = _refusal(error) if unconnected else None
     if refusal or state.startswith(("28", "3D")):
         reason = refusal or error.diag.message_primary or one_line(error)
         return NoAccess(f"Postgres at {where} refuses the connection: {reason}")
-    if unconnected or state == "25006" or state.startswith(("08", "53", "57", "58")):
-        return Unreachable(f"Postgres at {where} does not answer: {one_line(error)}")
+    if unconnected or state.startswith(("08", "53", "57", "58")):
+        reason = one_line(error) if unconnected else error.diag.message_primary or one_line(error)
+        return Unreachable(f"Postgres at {where} does not answer: {reason}")
     # Without the details, because they quote rows.
     message = error.diag.message_primary or one_line(error)
     return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {message}")
@@ -163,6 +200,16 @@ async def connect(dsn: str) -> AsyncConnection[Row]:
     async with translated(place(dsn)):
         connection: AsyncConnection[Row] = await AsyncConnection.connect(dsn, row_factory=dict_row, **SETTINGS)
         return connection
+
+
+def require_utf8(connection: AsyncConnection[Row]) -> None:
+    """Raise InvalidInput for a database with another encoding, which can't hold every text."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidInput(
+            f"the database {place(connection.info.dsn)} has the encoding {encoding}, and UTF8 is needed: create one by "
+            "`createdb --template=template0 --encoding=UTF8 NAME`, and name it in the address"
+        )
 
 
 async def is_same_database(connection: AsyncConnection[Row], dsn: str) -> bool:

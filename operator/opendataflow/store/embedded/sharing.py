@@ -3,6 +3,7 @@
 It never accesses a file or a process itself.
 """
 
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -120,6 +121,16 @@ def _translated_errors(home: Home) -> Iterator[None]:
         yield
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedPostgresError(
-            f"The embedded Postgres can't use its folder {home.path} ({error}): fix that, or set DATAFLOW_HOME "
-            "to another folder."
+            f"The embedded Postgres can't use its folder {home.path} ({_reason(error)}): fix that, or set "
+            "DATAFLOW_HOME to another folder."
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return an error in words. A copy of a folder reports a list of files with their errors: return the first one."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        _, file, reason = error.args[0][0]
+        return f"{file}: {reason}"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -24,7 +24,7 @@ from psycopg.errors import (
 
 from opendataflow.errors import Refused, SchemaMismatch
 from opendataflow.store.connections.blocking import watch_blockers
-from opendataflow.store.connections.connection import Row, TryAgainError, one_line, place, translated
+from opendataflow.store.connections.connection import Row, TryAgainError, one_line, place, require_utf8, translated
 from opendataflow.store.migrations import sql_files
 
 OLDEST_SERVER = 150000
@@ -116,6 +116,7 @@ async def _read_existing(connection: AsyncConnection[Row]) -> SchemaState:
 
 async def require_current(connection: AsyncConnection[Row]) -> None:
     """Raise SchemaMismatch if this program can't use the schema. The message names the command that fixes it."""
+    require_utf8(connection)
     state = await _read_existing(connection)
     if state.moved_to is not None:
         raise moved(place(connection.info.dsn), state)
@@ -215,6 +216,7 @@ async def _migrate(connection: AsyncConnection[Row], folders: Sequence[Path]) ->
     if connection.info.server_version < OLDEST_SERVER:
         version = connection.info.server_version // 10000
         raise Refused(f"the server is Postgres {version}; OpenDataFlow needs 15 or newer")
+    require_utf8(connection)
     async with connection.transaction():
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
         await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
