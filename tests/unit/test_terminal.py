@@ -8,6 +8,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import struct
 import termios
 import threading
@@ -22,12 +23,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opendataflow.cli.jobs.local import default_slots
 from opendataflow.cli.options import in_time_zone
+from opendataflow.cli.output.live import Display, live_console
 from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.output.tables import lay_out
-from opendataflow.cli.reports.status import print_status
+from opendataflow.cli.reports.status import print_status, problem_lines
 from opendataflow.core.text.moments import rate, shown
+from opendataflow.model.records.claim import Progress
+from opendataflow.model.resources.api import DataFlowJob
+from opendataflow.names import API_VERSION, TaskState
 from tests.unit.test_show import job_status
 
 GOLDEN = Path(__file__).parent / "data" / "terminal"
@@ -219,3 +225,42 @@ def test_a_time_has_the_offset_of_the_local_zone_and_is_in_utc_on_request(monkey
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_the_live_display_shows_failures_the_breaker_and_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = {"dataset": "orders", "itemtype": "IN", "status": "FAILED", "chunks": 7, "examples": ["2013-04"]}
+    breaker = {
+        "opened_at": "2026-11-30T20:00:00+00:00",
+        "chunks": 5,
+        "message": "no answer",
+        "probes": 0,
+        "probe": None,
+        "next_in_seconds": 30,
+    }
+    status = {**STATUS, "waiting": [waits], "breaker": breaker}
+    with terminal(monkeypatch, 80) as shown:
+        display = Display(live_console(), [JOB])
+        display.show([Progress(JOB, {TaskState.DONE: 4701, TaskState.FAILED: 12})])
+        display.show_problems(problem_lines(status))
+        with display._live:
+            pass
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", "\n".join(shown))
+    for words in ("4701/4713", "12 failed", "breaker    open since", "failed     12 chunks", "waiting    7 chunks"):
+        assert words in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "resubmit" not in text
+
+
+def test_a_script_may_run_as_often_as_its_job_allows_and_spark_as_there_are_cores() -> None:
+    def made(parallelism: int, **runtime: Any) -> DataFlowJob:
+        spec = {"inputs": ["a"], "outputs": ["b"], "parallelism": parallelism, "runtime": runtime}
+        return DataFlowJob.model_validate(
+            {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "j"}, "spec": spec}
+        )
+
+    script, spark = made(7, script={"command": ["true"]}), made(5, spark={"main": "x.py"})
+    assert default_slots([script], 2) == 7
+    assert default_slots([spark], 2) == 2
+    assert default_slots([spark], 8) == 5
+    assert default_slots([script, spark], 2) == 9
+    assert default_slots([made(0, script={"command": ["true"]})], 2) == 1

@@ -21,10 +21,10 @@ from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display, live_console
 from opendataflow.cli.output.printing import echo
 from opendataflow.cli.output.screen import console
-from opendataflow.cli.reports.status import Status, job_status, print_status
+from opendataflow.cli.reports.status import Status, job_status, print_status, problem_lines
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
-from opendataflow.core.text.explain import stale_sentence
+from opendataflow.core.text.explain import counted, stale_sentence
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.database_retries import DatabaseRetries
@@ -57,7 +57,8 @@ def local(  # noqa: PLR0913  # one for each option
         typer.Option(
             "--parallelism",
             min=1,
-            help="Maximum number of runs at a time, for all jobs together. Default: the number of cores.",
+            help="Maximum number of runs at a time, for all jobs together. Default: the sum of what the jobs allow, of "
+            "which runs of Spark and pipelines are at most as many as cores.",
         ),
     ] = None,
     until_caught_up: Annotated[
@@ -87,9 +88,20 @@ def local(  # noqa: PLR0913  # one for each option
         _check_project(job, declared.folders[job.id])
     settings = read_settings()
     targets = configured_targets(settings.notifications)
-    slots = parallelism or os.cpu_count() or 1
+    slots = parallelism or default_slots(declared.jobs, os.cpu_count() or 1)
     consent = Consent(allow, allow_retire, allow_overlap, backfill)
     return asyncio.run(_run(settings, targets, declared, consent, Passkey(key_file), slots, until_caught_up))
+
+
+def default_slots(jobs: Sequence[DataFlowJob], cores: int) -> int:
+    """Return how many runs of jobs may be active: a script mostly waits for other machines, and Spark uses a core."""
+    scripts = sum(job.spec.parallelism for job in jobs if job.spec.runtime.script is not None)
+    return max(scripts + min(_allowed(jobs) - scripts, cores), 1)
+
+
+def _allowed(jobs: Sequence[DataFlowJob]) -> int:
+    """Return how many runs the jobs allow together."""
+    return sum(job.spec.parallelism for job in jobs)
 
 
 def _check_project(job: DataFlowJob, folder: Path) -> None:
@@ -122,6 +134,11 @@ async def _run(
         await _check_passwords(store, jobs, passwords)
         screen = console()
         display = Display(live_console(), jobs)
+        if parallelism < (allowed := _allowed(declared.jobs)):
+            display.note(
+                f"at most {counted(parallelism, 'run')} at a time here, of the {allowed} that the jobs allow: "
+                "--parallelism changes that"
+            )
         database = await identity(store)
         launcher = ProcessLauncher(
             settings.runs_home(database), former_home=settings.all_runs, redactor=passwords.redactor
@@ -144,7 +161,7 @@ async def _run(
         alerts = Alerts(store, targets, display.note)
         background = [asyncio.create_task(alerts.run())]
         if screen.is_terminal:
-            background.append(asyncio.create_task(display.follow(store)))
+            background.append(asyncio.create_task(display.follow(store, lambda: _problems(store, jobs))))
         try:
             progress = await engine.run()
             display.show(progress)
@@ -177,6 +194,15 @@ async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwor
     passwords.variables(datasets)  # in this thread: it may prompt for the passkey, and no run has started yet
     for variable in dict.fromkeys(passwords.missing(datasets)):
         echo(f"{variable} is not set: no passkey is given", err=True)
+
+
+async def _problems(store: Store, jobs: Sequence[str]) -> list[str]:
+    """Return what keeps jobs from their end, for the live display."""
+    return [
+        f"{job}: {line}" if len(jobs) > 1 else line
+        for job in jobs
+        for line in problem_lines(await job_status(store, job))
+    ]
 
 
 async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:

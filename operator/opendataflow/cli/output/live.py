@@ -4,12 +4,15 @@ It only prints. The engine reports events to it.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
+from textwrap import wrap
 
 import rich.text
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from opendataflow.cli.output.printing import coloured
@@ -23,6 +26,8 @@ from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
 _REFRESH_SECONDS = 0.5
+_PROBLEMS_EVERY = 4
+"""Refreshes of the bars for each refresh of the lines below them."""
 _UNLIMITED_WIDTH = 10_000
 """Columns of an output that is no terminal, so that nothing is cut."""
 
@@ -55,9 +60,9 @@ class Display:
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
         )
+        self._problems: Sequence[str] = ()
+        self._live = Live(console=console, get_renderable=self._shown, refresh_per_second=4)
         self._lines: dict[str, TaskID] = {
             job: self._bars.add_task(visible(job).ljust(self._width), total=None, state="") for job in jobs
         }
@@ -102,13 +107,46 @@ class Display:
         """Print a note."""
         self._print(Text(text, style="yellow"))
 
-    async def follow(self, store: Store) -> None:
-        """Update the bars from Postgres, until cancelled."""
-        with self._bars:
-            while True:
-                with suppress(DataflowError):  # the engine reports it
-                    self.show(await store.progress(list(self._lines)))
-                await asyncio.sleep(_REFRESH_SECONDS)
+    async def follow(self, store: Store, problems: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """Update the bars from Postgres, until cancelled.
+
+        `problems`: returns what to show below the bars: failures, an open breaker, and what tasks wait for.
+        """
+        with self._live:
+            try:
+                await self._follow(store, problems)
+            finally:
+                self._problems = ()  # the caller prints the final status
+
+    async def _follow(self, store: Store, problems: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        for number in count():
+            with suppress(DataflowError):  # the engine reports it
+                self.show(await store.progress(list(self._lines)))
+                if number % _PROBLEMS_EVERY == 0:
+                    self.show_problems(await problems())
+            await asyncio.sleep(_REFRESH_SECONDS)
+
+    def show_problems(self, problems: Sequence[str]) -> None:
+        """Set the lines below the bars."""
+        self._problems = problems
+
+    def _shown(self) -> RenderableType:
+        """Return the bars, and below them the problems in at most two lines each."""
+        width = max(self._console.width - 1, 1)
+        lines = [
+            line
+            for problem in self._problems
+            for line in wrap(
+                visible(problem),
+                width,
+                max_lines=2,
+                placeholder=" …",
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+            )
+        ]
+        return Group(self._bars.get_renderable(), *(rich.text.Text(line, "yellow") for line in lines))
 
     def show(self, progress: Sequence[claim.Progress]) -> None:
         """Set the bars."""

@@ -35,6 +35,8 @@ from opendataflow.store.store import Store
 
 Status = dict[str, Any]
 _BAR_COLUMNS = 60
+_MOST_GROUPS = 2
+"""Groups of failures and of blockers in a live display."""
 
 
 @app.command("status")
@@ -171,6 +173,13 @@ def status_lines(status: Status) -> list[str]:
         *_incomplete(status),
         *_waiting(status),
     ]
+
+
+def problem_lines(status: Status) -> list[str]:
+    """Return what keeps a job from its end, each in one line: gates, failures and blockers, the largest groups only."""
+    shortened = {**status, **{name: status[name][:_MOST_GROUPS] for name in ("failed", "waiting")}}
+    pace = [*_pace(status), *_stale(status)]
+    return [line for line in status_lines(shortened) if line not in pace and not line.startswith(" ")]
 
 
 def _pace(status: Status) -> Iterator[str]:
