@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.chunks.chunk_list import parse_chunk_list
+from opendataflow.core.chunks.chunk_list import header_warning, parse_chunk_list
 from opendataflow.errors import InvalidInput
 
 
@@ -63,3 +63,28 @@ def test_the_first_mistake_is_reported_with_its_line(text: str, sentence: str) -
     with pytest.raises(InvalidInput) as error:
         parse_chunk_list(text, "list")
     assert str(error.value) == sentence
+
+
+def test_the_column_of_the_ids_may_be_named_data_id() -> None:
+    [chunk] = parse_chunk_list("from,data_id\n1,a\n", "list")
+    assert (chunk.id, chunk.bounds) == ("a", {"from": "1"})
+
+
+@pytest.mark.parametrize("header", ["dataid", "Chunk", "KEY", "DATA_ID", "chunk,from,to", "id,data_id"])
+def test_another_header_is_refused_by_its_name(header: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        parse_chunk_list(f"{header}\n2013-01\n", "list")
+    assert (
+        str(error.value)
+        == f"list, line 1: the header is {header.replace(',', ', ')}; one column must be named id or data_id"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [("month\n2013-01\n2013-02\n", True), ("monday\ntuesday\n", False), ("monday\n", False), ("1\n2\n", False)],
+)
+def test_a_first_line_that_looks_like_a_header_is_a_warning(text: str, warns: bool) -> None:
+    warning = header_warning(parse_chunk_list(text, "list"))
+    assert (warning is not None) == warns
+    assert warning is None or warning.startswith("line 1: month counts as a data id")

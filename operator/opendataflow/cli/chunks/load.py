@@ -10,7 +10,7 @@ import typer
 from opendataflow.cli.app import AllowOverlapOption, ReasonOption, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import echo
-from opendataflow.core.chunks.chunk_list import parse_chunk_list
+from opendataflow.core.chunks.chunk_list import header_warning, parse_chunk_list
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.plan import overlap_sentence
 from opendataflow.core.text.verbs import did_you_mean
@@ -41,6 +41,8 @@ def load(
     Bounds that overlap would process rows again. They are refused until an option allows them.
     """
     listed = parse_chunk_list(read_list(file), "standard input" if file == "-" else file)
+    if (warning := header_warning(listed)) is not None:
+        echo(f"{file}, {warning}", err=True)
     made = [(one.id, one.bounds) for one in listed]
     echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run, allow_overlap=allow_overlap))
 

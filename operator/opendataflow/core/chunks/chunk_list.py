@@ -1,6 +1,6 @@
 """Parse a list of chunks: CSV with a header, one id per line, or JSON lines. Pure: the caller reads the file.
 
-    id,from,to                      the column `id`; every other column is a bound, as text
+    id,from,to                      the column `id` or `data_id`; every other column is a bound, as text
     2013-01,2013-01-01,2013-02-01
 
     2013-01                         one id per line, nothing else
@@ -12,7 +12,8 @@ An id must be unique. An error names the first invalid line by its number.
 
 import csv
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from opendataflow.errors import InvalidInput
 from opendataflow.model.resources.api import Id
+
+_ID_COLUMNS = ("id", "data_id")
+_OTHER_HEADERS = (
+    "dataid",
+    "data id",
+    "data-id",
+    "id",
+    "data_id",
+    "chunk",
+    "chunk_id",
+    "partition",
+    "partition_key",
+    "key",
+)
+"""Words that are a header and no id, also in capitals."""
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 
@@ -71,10 +87,10 @@ def _csv(text: str, name: str) -> Iterator[Listed]:
             if not row:
                 continue
             if columns is None:
-                columns = row if "id" in row else ["id"]
-                if columns is row:
-                    _check_columns(columns, name, line)
+                columns = _columns(row, name, line)
+                if columns is not None:
                     continue
+                columns = ["id"]
             if len(row) != len(columns):
                 wanted = (
                     f"the header has {len(columns)}" if len(columns) > 1 else "without a header it is one id a line"
@@ -85,6 +101,27 @@ def _csv(text: str, name: str) -> Iterator[Listed]:
             yield Listed(line, data_id, {k: v for k, v in fields.items() if v} or None)
     except csv.Error as error:
         raise InvalidInput(f"{name}, line {rows.line_num}: this is no CSV: {error}") from error
+
+
+def _columns(row: list[str], name: str, line: int) -> list[str] | None:
+    """Return the columns of a header, with `id` for the id, or None if the first line is an id."""
+    ids = [column for column in row if column in _ID_COLUMNS]
+    if len(ids) == 1:
+        columns = ["id" if column == ids[0] else column for column in row]
+        _check_columns(columns, name, line)
+        return columns
+    if len(ids) > 1 or len(row) > 1 or row[0].strip().lower() in _OTHER_HEADERS:
+        found = ", ".join(row)
+        raise InvalidInput(f"{name}, line {line}: the header is {found}; one column must be named id or data_id")
+    return None
+
+
+def header_warning(found: Sequence[Listed]) -> str | None:
+    """Return a warning if the first id of a list may be a header: a word, where all other ids have digits."""
+    first, *others = found
+    if first.bounds is None and first.id.isalpha() and others and all(re.search("[0-9]", it.id) for it in others):
+        return f"line {first.line}: {first.id} counts as a data id; if it is a header, write id or data_id there"
+    return None
 
 
 def _check_columns(columns: list[str], name: str, line: int) -> None:
