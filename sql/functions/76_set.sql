@@ -1,6 +1,6 @@
--- Chunks of one data set that are set from outside: to PENDING, which a person must decide, or to FAILED.
+-- Chunks of one data set that are set from outside: to PENDING, which a person must decide, to FAILED, or to RESUBMIT.
 
--- Set chunks to p_status, from any status but RUNNING. The results are as in 70_tasks.sql.
+-- Set chunks to p_status, from any status but RUNNING; to RESUBMIT from DECLARED only. The results are as in 70_tasks.sql.
 -- A READY or PENDING chunk keeps its version and run, so that it can be accepted again.
 -- For other chunks p_publisher is recorded as the producer.
 -- If a chunk becomes FAILED, the task that writes it becomes FAILED too and waits for a resubmit.
@@ -17,8 +17,8 @@ DECLARE
     v_done    text[];
     v_reason  text := coalesce(p_reason, format('set to %s from outside', p_status));
 BEGIN
-    IF p_status IS NULL OR p_status NOT IN ('PENDING', 'FAILED') THEN
-        RAISE EXCEPTION 'chunks are set to PENDING or FAILED from outside, not to %', p_status USING ERRCODE = 'DF001';
+    IF p_status IS NULL OR p_status NOT IN ('PENDING', 'FAILED', 'RESUBMIT') THEN
+        RAISE EXCEPTION 'chunks are set to PENDING, FAILED or RESUBMIT from outside, not to %', p_status USING ERRCODE = 'DF001';
     END IF;
     PERFORM begin_event('set', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
@@ -27,7 +27,8 @@ BEGIN
         WHEN 'RUNNING' THEN answer('refused', format(
              'chunk %s of %s is being written by run %s: set it when the run has ended, or end it by dataflow cancel',
              c.data_id, p_dataset, c.run))
-        ELSE answer('done') END), '{}') INTO v_answers
+        ELSE CASE WHEN p_status <> 'RESUBMIT' OR c.status = 'DECLARED' THEN answer('done') ELSE answer('unchanged') END END), '{}')
+    INTO v_answers
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     v_done := ids_answered(v_answers, 'done');
     UPDATE chunk c

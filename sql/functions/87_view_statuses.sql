@@ -34,6 +34,7 @@ END $$;
 
 -- Return the requests, in order, that set a chunk to status p_asked.
 -- p_now: the present status. p_held: the status that a release would restore.
+-- A held chunk that was never made keeps its row: it becomes RESUBMIT, not DECLARED, of which the view shows nothing.
 -- READY over READY publishes a new version only if the row was inserted or has another `modified` (p_touched).
 CREATE FUNCTION opendataflow.requests_of(p_asked text, p_now text, p_held text, p_touched boolean) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
@@ -41,6 +42,7 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN p_asked = 'READY' AND p_now = 'READY' THEN CASE WHEN p_touched THEN ARRAY['publish'] ELSE '{}' END
         WHEN p_asked = p_now THEN '{}'
         WHEN p_asked = 'HOLD' THEN ARRAY['hold_chunks']
+        WHEN p_asked = 'RESUBMIT' AND p_now = 'HOLD' AND p_held = 'DECLARED' THEN ARRAY['release_chunks', 'set_chunks']
         WHEN p_asked = 'RESUBMIT' AND p_now = 'HOLD' THEN ARRAY['release_chunks', 'resubmit_chunks']
         WHEN p_asked = 'RESUBMIT' THEN ARRAY['resubmit_chunks']
         WHEN p_asked = p_held THEN ARRAY['release_chunks']

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from opendataflow.store.embedded import installed_binaries
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import problems, value
@@ -124,7 +125,8 @@ def test_the_old_quick_start_ends_with_the_same_rows(dataflow: Program, db: Conn
     assert rows_of(db) == {published, ("bobout", "loadbob", "1.0", "OUT", "READY")}
     shown = dataflow.run("runs").split("\n")
     assert shown[0].split() == ["DATAID", "DATASETID", "JOBID", "LOCKTYPE", "MODIFIED", "STATUS"]
-    assert [line.split()[:4] for line in shown[1:3]] == [
+    assert set(shown[1]) == {"-", " "}
+    assert [line.split()[:4] for line in shown[2:4]] == [
         ["1.0", "bobout", "loadbob", "OUT"],
         ["1.0", "bobin", "fakejob", "OUT"],
     ]
@@ -186,10 +188,25 @@ def bob(dataflow: Program, db: Connection) -> Program:
 
 def test_sql_prints_a_table_or_json_and_says_where_there_is_nothing(bob: Program, inside: Inside) -> None:
     answer = inside.ask(bob, "sql", "select dataid, status from datastatus where status like 'R%'")
-    assert [line.split() for line in answer.out.splitlines()] == [["DATAID", "STATUS"], ["1.0", "READY"]]
+    assert [line.split() for line in answer.out.splitlines()] == [
+        ["DATAID", "STATUS"],
+        ["------", "------"],
+        ["1.0", "READY"],
+    ]
     answer = inside.ask(bob, "sql", "select count(*) as n from job", "-o", "json")
     assert json.loads(answer.out) == [{"n": 2}]
     assert inside.ask(bob, "sql", "select * from job where false").err == "no rows returned by the query\n"
+
+
+def test_tables_have_the_old_shape_so_that_scripts_cut_the_same_lines(bob: Program, inside: Inside) -> None:
+    query = "select 'x' as a, null as b, timestamp '2025-11-30 17:27:42' as modified, true as yes, 'a  b' as c"
+    assert inside.ask(bob, "sql", query).out == (
+        "A  B  MODIFIED                    YES   C\n"
+        "-  -  --------------------------  ----  ----\n"
+        "x     2025-11-30 17:27:42.000000  true  a  b\n"
+    )
+    nothing = inside.ask(bob, "sql", "select dataid from datastatus where false")
+    assert nothing.out.splitlines() == ["DATAID", "------"]
 
 
 def test_getjob_prints_what_would_run_next_and_nothing_where_nothing_is_ready(
@@ -216,6 +233,7 @@ def test_the_lists_show_the_old_tables_and_cut_ciphertexts(bob: Program, inside:
     assert "lmibuCIPHE..." in inside.ask(bob, "datasets").out
     assert [line.split()[:2] for line in inside.ask(bob, "jobs").out.splitlines()] == [
         ["DATASETID", "ITEMTYPE"],
+        ["---------", "--------"],
         ["bobin", "IN"],
         ["bobout", "OUT"],
     ]
@@ -480,3 +498,32 @@ def test_many_rows_are_imported_in_a_session_that_began_with_empty_tables(
     states = db.execute("SELECT state, count(*) AS n FROM opendataflow.task GROUP BY 1").fetchall()
     assert {row["state"]: row["n"] for row in states} == {"DONE": 9900, "FAILED": 100}
     assert problems(db) == []
+
+
+def test_the_recipe_for_a_database_of_h2_copies_its_files_so_that_they_are_imported(
+    dataflow: Program, db: Connection, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/coming-from-the-java-framework.md").read_text("utf-8")
+    block = re.search(r"```sql\n(   CREATE SCHEMA h2;.*?)```", page, re.DOTALL)
+    assert block is not None
+    (tmp_path / "copy.sql").write_text(re.sub("^   ", "", block[1], flags=re.MULTILINE))
+    # As CSVWRITE of H2 writes: capitals in the header, quotes around each text, and nothing for NULL.
+    (tmp_path / "job.csv").write_text(
+        '"JOBID","ITEMTYPE","DATASETID","ITEMVALUE","MODIFIED"\n"loadbob","IN","bobin",,"2025-11-30 17:27:42.123"\n'
+        '"loadbob","OUT","bobout",,"2025-11-30 17:27:42.123"\n"loadbob","COLOUR",,"it\'s ""blue""",\n'
+    )
+    (tmp_path / "dataset.csv").write_text(
+        '"DATASETID","HOSTNAME","DATABASE","SCHEMANAME","TABLENAME","USERNAME","ENCRYPTEDPASS"\n'
+        '"bobin","h1","d1","s1","t1","u1","lmibuCIPHER"\n"bobout",,,,,,\n'
+    )
+    (tmp_path / "datastatus.csv").write_text(
+        '"DATASETID","JOBID","DATAID","LOCKTYPE","STATUS","MODIFIED"\n'
+        '"bobin","fakejob","1.0","OUT","READY","2025-11-30 17:27:42.123"\n'
+    )
+    psql = installed_binaries() / "psql"
+    command = [psql, str(dataflow.dsn), "-v", "ON_ERROR_STOP=1", "-f", "copy.sql"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert "data sets: 2 made" in dataflow.run("import-legacy", str(dataflow.dsn), "--schema", "h2")
+    assert rows_of(db) == {("bobin", "fakejob", "1.0", "OUT", "READY")}
+    colour = "SELECT itemvalue FROM dataflow.job WHERE itemtype = 'COLOUR'"
+    assert value(db, colour) == 'it\'s "blue"'

@@ -201,7 +201,7 @@ SET = {
     ("HOLD of DECLARED", "READY"): Becomes("READY", "DONE", "new"),
     ("HOLD of DECLARED", "RUNNING"): NO_RUN,
     ("HOLD of DECLARED", "FAILED"): Becomes("FAILED", "FAILED", "none"),
-    ("HOLD of DECLARED", "RESUBMIT"): Becomes("DECLARED", "QUEUED", "none"),
+    ("HOLD of DECLARED", "RESUBMIT"): Becomes("RESUBMIT", "QUEUED", "none"),
     ("HOLD of DECLARED", "PENDING"): Becomes("PENDING", "WAITING", "none"),
     ("HOLD of DECLARED", "HOLD"): Becomes("HOLD", "WAITING", "none"),
 }
@@ -606,5 +606,5 @@ async def test_views_of_users_over_the_views_and_their_rights_last_through_a_mig
 
 
 def test_a_chunk_set_from_outside_by_a_function_must_be_pending_or_failed(db: Connection) -> None:
-    with pytest.raises(psycopg.DatabaseError, match="to PENDING or FAILED from outside, not to READY"):
+    with pytest.raises(psycopg.DatabaseError, match="to PENDING, FAILED or RESUBMIT from outside, not to READY"):
         db.execute("SELECT * FROM opendataflow.set_chunks('bobin', ARRAY['1'], 'READY', 'test')")

@@ -4,16 +4,19 @@ They read and write the views of schema `dataflow`, like the SQL of the old fram
 longer supported is refused with its replacement.
 """
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from opendataflow.cli.administration.db import migrate_database
 from opendataflow.cli.app import OutputOption, actor, app, with_store
-from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
+from opendataflow.cli.output.printing import Output, Row, echo, print_document
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.records.claim import DeclaredJob
+from opendataflow.stdio import visible
 from opendataflow.store.legacy.legacy_users import read_sql, write_sql
 from opendataflow.store.store import Store
 
@@ -139,7 +142,32 @@ for _name, _instead in _REPLACED.items():
 
 def _show(query: str, output: Output) -> None:
     columns, found = with_store(lambda store: read_sql(store, query))
-    print_rows(found, output, columns, "no rows returned by the query")
+    if output.is_document:
+        print_document(found, output)
+        return
+    for line in _old_table(columns, found):
+        echo(line)
+    if not found:
+        echo("no rows returned by the query", err=True)
+
+
+def _old_table(columns: Sequence[str], found: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table in the shape of the old framework, for scripts that cut it: `| tail -n +3`."""
+    cells = [[_old_cell(row[name]) for name in columns] for row in found]
+    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(columns)]
+    for line in ([name.upper() for name in columns], ["-" * width for width in widths], *cells):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _old_cell(value: object) -> str:
+    """Return a value as the old framework printed it: blanks for NULL, and times with microseconds."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="microseconds")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return visible(str(value)).replace("\n", " ")
 
 
 def _old_form(declared: DeclaredJob) -> list[dict[str, str]]:
