@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 import chart_values
 import command_line
 import folders
+import output_schemas
 from opendataflow.model.projects.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.resources.crd import KINDS, Kind
@@ -104,6 +105,7 @@ def pages() -> dict[str, str]:
         "command-line.md": command_line.page(),
         "project.md": "\n".join(project) + "\n",
         "project.schema.json": schema_text(),
+        **dict(output_schemas.pages()),
     }
 
 

@@ -4,13 +4,13 @@ import asyncio
 import shlex
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.app import OutputOption, actor, app, with_store
 from opendataflow.cli.cluster.choice import require_postgres
-from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput, Refused, SchemaMismatch
 from opendataflow.names import ExitCode
@@ -59,7 +59,7 @@ def migrate_database() -> None:
 
 
 @db.command("status")
-def database_status() -> None:
+def database_status(output: OutputOption = Output.TABLE) -> None:
     """Show the schema of the database and the schema that this program needs. Exit code 5 if they differ."""
     database, folders = _database()
 
@@ -72,15 +72,10 @@ def database_status() -> None:
                 return place(dsn), connection.info.server_version, state, sentence
 
     where, version, state, sentence = asyncio.run(ask())
-    echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
-    for migration in sql_files.migrations():
-        echo(f"schema    {migration.name}  {_word(migration, state)}")
-    for number in [] if state.unreleased else state.newer:
-        echo(f"schema    {number:04}  of a newer program")
-    same = state.functions == sql_files.functions_digest()
-    echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
-    if sentence is not None:
-        echo(f"views     {sentence}")
+    if output.is_document:
+        print_document(_status_document(where, version, state, sentence), output)
+    else:
+        _print_status(where, version, state, sentence)
     if state.moved_to is not None:
         raise moved(where, state)
     if state.unreleased:
@@ -93,6 +88,29 @@ def database_status() -> None:
         )
 
 
+def _status_document(where: str, version: int, state: SchemaState, views: str | None) -> dict[str, Any]:
+    return {
+        "database": where,
+        "postgres": f"{version // 10000}.{version % 10000}",
+        "migrations": [{"name": it.name, "state": _word(it, state)} for it in sql_files.migrations()],
+        "current": state.current,
+        "moved_to": state.moved_to,
+        "conflict": views,
+    }
+
+
+def _print_status(where: str, version: int, state: SchemaState, sentence: str | None) -> None:
+    echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
+    for migration in sql_files.migrations():
+        echo(f"schema    {migration.name}  {_word(migration, state)}")
+    for number in [] if state.unreleased else state.newer:
+        echo(f"schema    {number:04}  of a newer program")
+    same = state.functions == sql_files.functions_digest()
+    echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
+    if sentence is not None:
+        echo(f"views     {sentence}")
+
+
 def _word(migration: sql_files.Migration, state: SchemaState) -> str:
     if migration.number not in state.applied:
         return "pending"
@@ -100,15 +118,15 @@ def _word(migration: sql_files.Migration, state: SchemaState) -> str:
 
 
 @db.command("verify")
-def verify() -> int:
+def verify(output: OutputOption = Output.TABLE) -> int:
     """Check the consistency of all data. Exit code 1 if something is inconsistent."""
     problems = with_store(lambda store: store.verify())
-    for problem in problems:
-        echo(problem)
-    if problems:
-        return ExitCode.FAILED
-    echo("all is consistent")
-    return ExitCode.OK
+    if output.is_document:
+        print_document({"consistent": not problems, "problems": problems}, output)
+    else:
+        for problem in problems or ["all is consistent"]:
+            echo(problem)
+    return ExitCode.FAILED if problems else ExitCode.OK
 
 
 @db.command("assign")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import AllowOverlapOption, ReasonOption, actor, app, with_store
+from opendataflow.cli.app import AllowOverlapOption, OutputOption, ReasonOption, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.chunks.chunk_list import header_warning, parse_chunk_list
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.plan import overlap_sentence
@@ -35,6 +35,7 @@ def load(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")] = False,
     allow_overlap: AllowOverlapOption = False,
     reason: ReasonOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong.
 
@@ -44,7 +45,12 @@ def load(
     if (warning := header_warning(listed)) is not None:
         echo(f"{file}, {warning}", err=True)
     made = [(one.id, one.bounds) for one in listed]
-    echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run, allow_overlap=allow_overlap))
+    done = declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run, allow_overlap=allow_overlap)
+    if output.is_document:
+        counts = {name: done[name] for name in ("new", "known", "published")}
+        print_document({"dataset": dataset, "chunks": len(made), **counts, "dry_run": dry_run}, output)
+    else:
+        echo(report(dataset, len(made), done, dry_run=dry_run))
 
 
 def declare_chunks(
@@ -56,8 +62,8 @@ def declare_chunks(
     dry_run: bool = False,
     why_not: Callable[[Existing], str | None] | None = None,
     allow_overlap: bool = False,
-) -> str:
-    """Declare chunks, all or none. Return the sentence that reports this.
+) -> Row:
+    """Declare chunks, all or none. Return the numbers of new, known and published chunks.
 
     `why_not`, `allow_overlap`: see `load_chunks`.
     """
@@ -87,10 +93,11 @@ def declare_chunks(
     overlaps = done["overlaps"]
     if overlaps is not None and overlaps.overlapping:
         raise Refused(f"nothing was changed: {overlap_sentence(overlaps)}; to load them, add --allow-overlap")
-    return _report(dataset, len(made), done, dry_run=dry_run)
+    return done
 
 
-def _report(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
+def report(dataset: str, number: int, done: Row, *, dry_run: bool = False) -> str:
+    """Return the sentence that reports declared chunks."""
     known = f", {done['known']} known" if done["known"] else ""
     ready = f"; {done['published']} published" if done["published"] else ""
     changed = "; nothing was changed" if dry_run else ""

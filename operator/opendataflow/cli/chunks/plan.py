@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast, get_args
 import typer
 
 from opendataflow.cli.app import OutputOption, ReasonOption, with_store
-from opendataflow.cli.chunks.load import chunks, declare_chunks
+from opendataflow.cli.chunks.load import chunks, declare_chunks, report
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import Output, echo, print_document, print_table
 from opendataflow.cli.output.screen import Text
@@ -191,7 +191,7 @@ def _check_all_rows_covered(proposed: Plan) -> None:
 
 def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
     made = [(chunk.id, chunk.bounds) for chunk in proposed.chunks]
-    report = declare_chunks(
+    done = declare_chunks(
         dataset,
         made,
         reason,
@@ -199,7 +199,7 @@ def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -
         why_not=partial(find_conflict, dataset, proposed.chunks),
         allow_overlap=True,  # find_conflict refuses more
     )
-    echo(report, err=True)
+    echo(report(dataset, len(made), done), err=True)
 
 
 def _save(file: Path, made: Sequence[PlannedChunk]) -> None:

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import ReasonOption, actor, app, with_store
+from opendataflow.cli.app import OutputOption, ReasonOption, actor, app, with_store
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
-from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing_selected, refuse_if_any, was_changed
 from opendataflow.engine.takeover import commit_lost
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
@@ -44,6 +44,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         False,
     ),
     "reason": (ReasonOption, None),
+    "output": (OutputOption, Output.TABLE),
 }
 _STALE = Annotated[
     bool, typer.Option("--stale", help="Only what was made from an older version of an input or of its job.")
@@ -94,13 +95,14 @@ for _verb in VERBS:
 def lost(
     run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Declare a run dead that the program can't prove dead, because its host is gone. Its task is tried again."""
     with_store(lambda store: _active_run(store, run))  # before the question
     if not yes:
         _confirm(f"Is it certain that nothing of run {run} is alive? A second one would write beside it")
 
-    async def ask(store: Store) -> str:
+    async def ask(store: Store) -> dict[str, Any]:
         found = await _active_run(store, run)
         settings = read_settings()
         launcher = ProcessLauncher(settings.runs_home(await identity(store)), former_home=settings.all_runs)
@@ -110,9 +112,13 @@ def lost(
         now, _ = await commit_lost(store, found, f"reported by {actor()}", actor())
         if now.already:
             raise Refused(f"run {run} has ended already: it is {now.run_state}")
-        return f"run {run} is lost; {found.data_id} of job {found.job} is {now.task_state}"
+        return {"run": run, "job": found.job, "data_id": found.data_id, "state": now.task_state}
 
-    echo(with_store(ask))
+    done = with_store(ask)
+    if output.is_document:
+        print_document(done, output)
+    else:
+        echo(f"run {run} is lost; {done['data_id']} of job {done['job']} is {done['state']}")
 
 
 async def _active_run(store: Store, run: int) -> ClaimedRun:
@@ -138,13 +144,7 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     chosen = _selection(given, of_chunks=of_chunks)
     cascade = bool(given.get("cascade"))
     if through_cluster():
-        if dry_run:
-            raise InvalidInput(
-                "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
-                "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
-            )
-        if given.get("incomplete"):
-            raise InvalidInput("--incomplete needs Postgres: name the data ids instead")
+        _require_simple(given)
         from opendataflow.cli.cluster import actions  # with models of resources, which take long to load
 
         actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
@@ -163,10 +163,39 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     if not answers and isinstance(chosen, Selection):
         raise nothing_selected(verb.name, owner, chosen)
     refuse_if_any(answers, Counter(answer.result for answer in answers), known)
+    if given["output"].is_document:
+        print_document([_document(answer, owner, of_chunks=of_chunks) for answer in answers], given["output"])
+        return
     for answer in answers:
         echo(line(answer, owner, dry_run=dry_run))
     if dry_run:
         echo(f"{sum(map(was_changed, answers))} would be touched; nothing was changed")
+
+
+def _require_simple(given: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for options that a DataFlowAction does not have."""
+    if given["dry_run"]:
+        raise InvalidInput(
+            "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
+            "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
+        )
+    if given["output"].is_document:
+        raise InvalidInput("-o json and yaml need Postgres: a DataFlowAction has its answers in its status")
+    if given.get("incomplete"):
+        raise InvalidInput("--incomplete needs Postgres: name the data ids instead")
+
+
+def _document(answer: Answer, owner: str, *, of_chunks: bool) -> dict[str, Any]:
+    """Return an answer for a program. With --dry-run, `changed` and `state` are what would be."""
+    is_chunk = of_chunks and answer.job is None
+    return {
+        "dataset": owner if is_chunk else None,
+        "job": None if is_chunk else answer.job or owner,
+        "data_id": answer.data_id,
+        "changed": was_changed(answer),
+        "state": answer.state,
+        "message": answer.message,
+    }
 
 
 def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Selection:

@@ -27,6 +27,9 @@ from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState
 from opendataflow.store.store import Store
 
+_INTERNAL = ("lease", "boot", "nonce", "pod_uid", "declaration", "declared_as")
+"""Fields that no output has."""
+
 Facts = Mapping[str, Any]
 Line = tuple[str, str]
 """A name and its value. An empty name continues the line before."""
@@ -99,10 +102,17 @@ async def _no_dataset(store: Store, dataset: str) -> Facts:
 
 def _show(found: Facts, output: Output, lines: Callable[[Facts], Iterator[Line]]) -> None:
     if output.is_document:
-        print_document(found, output)
+        print_document(without_internals(found), output)
         return
     for name, value in lines(found):
         echo(f"{name + ':':<16} {value}" if name else f"  {value}")
+
+
+def without_internals(value: Any) -> Any:
+    """Return a document without what only the program uses."""
+    if isinstance(value, Mapping):
+        return {name: without_internals(one) for name, one in value.items() if name not in _INTERNAL}
+    return [without_internals(one) for one in value] if isinstance(value, list) else value
 
 
 def _job(found: Facts) -> Iterator[Line]:

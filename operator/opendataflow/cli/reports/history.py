@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_job
-from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput
@@ -44,6 +44,7 @@ def clean(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the rows and logs that would be deleted, and delete nothing.")
     ] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete old runs, their steps and logs, and old events. Keep those that explain a chunk's current version."""
     before = datetime.now(UTC) - age(older_than)
@@ -59,6 +60,10 @@ def clean(
         return runs, logs, await store.clean_events(job, before, _BATCH, dry_run=dry_run)
 
     runs, logs, events = with_store(ask)
+    if output.is_document:
+        counts = {"runs": runs, "logs": logs, "events": events}
+        print_document({"job": job, "before": before, "dry_run": dry_run, **counts}, output)
+        return
     would = "would go" if dry_run else "gone"
     echo(
         f"older than {older_than}: {counted(runs, 'run')}, {counted(logs, 'log folder')} of this machine and "

@@ -12,7 +12,7 @@ import typer
 from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.output.printing import Output, print_document, print_indented
 from opendataflow.cli.output.screen import Text, console
-from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
+from opendataflow.cli.reports.describe import DataIdArgument, JobArgument, without_internals
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.status.evidence import Facts
 from opendataflow.core.status.inspection import InspectionAnswer, inspection_answers
@@ -61,7 +61,9 @@ def inspect(
     if output.is_document:
         plain = [asdict(answer) for answer in answers]
         seen = {"looks": [look.document() for look in looks]} if check else {}
-        print_document({"job": job, "data_id": data_id, "answers": plain, **seen, "facts": found}, output)
+        print_document(
+            {"job": job, "data_id": data_id, "answers": plain, **seen, "facts": without_internals(found)}, output
+        )
     else:
         declaring = f"; {declaring_sentence(found['declaring'])} of its job" if found["declaring"] else ""
         _print_answers(f"{data_id} of job {job}: {found['state']}{declaring}", answers)

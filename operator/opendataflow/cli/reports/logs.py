@@ -6,16 +6,16 @@ A program that reads the output gets the bytes of the log. A terminal gets text,
 import asyncio
 import codecs
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import app, with_store
+from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.output.printing import echo
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
@@ -40,6 +40,7 @@ def logs(
     run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
     step: Annotated[str | None, typer.Option("--step", help="Only this step of a pipeline.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the log of a run: the whole log if its file is on this machine, else the stored last part.
 
@@ -47,8 +48,8 @@ def logs(
     """
     if run is None and (job is None or data_id is None):
         raise InvalidInput("logs needs a job and a data id, or --run RUN")
-    if follow and step is not None:
-        raise InvalidInput("--follow shows all steps as they come: leave --step out")
+    if follow and (step is not None or output.is_document):
+        raise InvalidInput("--follow shows all steps as they come, as text: leave --step and -o out")
 
     async def ask(store: Store) -> Row:
         found = await store.run_log(job, data_id, run)
@@ -59,7 +60,8 @@ def logs(
             see = shell_command("why", waiting["job"], waiting["data_id"])
             raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
         name = f"run {found['run']} of {found['job']} {found['data_id']}, attempt {found['attempt']}"
-        echo(f"{name}: {found['state']}", err=True)
+        if not output.is_document:
+            echo(f"{name}: {found['state']}", err=True)
         if follow and found["state"] == RunState.RUNNING:
             return await _follow(store, found)
         return found
@@ -67,7 +69,21 @@ def logs(
     found = with_store(ask)
     if follow and "printed" in found:
         return
-    _print(found, step)
+    if output.is_document:
+        print_document(_document(found, step), output)
+    else:
+        _print(found, step)
+
+
+def _document(run: Row, step: str | None) -> Row:
+    """Return the log of a run for a program. `whole`: whether it is more than the stored end."""
+    path = log_file(run)
+    whole = path.is_file()
+    text = path.read_text("utf-8", "replace") if whole else run["log_tail"] or ""
+    if step is not None:
+        text = "".join(f"{line}\n" for line in _lines_of_step(text, step))
+    same = {name: run[name] for name in ("run", "job", "data_id", "attempt", "state", "message")}
+    return {**same, "step": step, "whole": whole, "log": text}
 
 
 def log_file(run: Row) -> Path:
@@ -148,6 +164,12 @@ def _print(run: Row, step: str | None) -> None:
 
 
 def _print_step(log: str, step: str) -> None:
+    write = _writer()
+    for line in _lines_of_step(log, step):
+        write(f"{line}\n".encode())
+
+
+def _lines_of_step(log: str, step: str) -> Iterable[str]:
     from opendataflow.core.pipelines.step_lines import (  # with the models of projects
         filter_step_lines,
         list_logged_steps,
@@ -157,6 +179,4 @@ def _print_step(log: str, step: str) -> None:
     if step not in (steps := list_logged_steps(lines)):
         existing = f"; it has {', '.join(steps)}" if steps else ""
         raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{existing}")
-    write = _writer()
-    for line in filter_step_lines(lines, step):
-        write(f"{line}\n".encode())
+    return filter_step_lines(lines, step)
