@@ -67,3 +67,30 @@ BEGIN
                  WHERE coalesce((SELECT c.status FROM chunk c WHERE c.dataset = 'today' AND c.data_id = d), 'DECLARED') = 'DECLARED'
                  ORDER BY 1);
 END $$;
+
+-- Declare the days among p_ids that do not exist yet, so that people can skip or hold them before they begin.
+-- p_job: only if this job reads `today`; null for the data set itself. Locks level 0. The caller has begun the event.
+CREATE FUNCTION opendataflow.declare_days(p_job text, p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_days text[];
+BEGIN
+    IF p_job IS NOT NULL AND NOT EXISTS (SELECT FROM job_input i JOIN job j ON j.id = i.job
+                                         WHERE i.job = p_job AND i.dataset = 'today' AND NOT j.deleted) THEN
+        RETURN;
+    END IF;
+    v_days := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i
+                    WHERE is_day(i) AND NOT EXISTS (SELECT FROM chunk_of('today', i)) ORDER BY 1);
+    IF cardinality(v_days) > 0 THEN
+        PERFORM lock_reachable('{today}'), create_downstream_rows(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days);
+    END IF;
+END $$;
+
+-- Return whether an id is a day of the calendar, such as 2026-12-25.
+CREATE FUNCTION opendataflow.is_day(p_id text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN p_id ~ '^\d{4}-\d\d-\d\d$' AND make_date(left(p_id, 4)::integer, substr(p_id, 6, 2)::integer, right(p_id, 2)::integer) IS NOT NULL;
+EXCEPTION WHEN datetime_field_overflow THEN
+    RETURN false;
+END $$;

@@ -98,7 +98,11 @@ DECLARE
     v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
     v_answers jsonb;
 BEGIN
-    PERFORM begin_event('hold', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    PERFORM begin_event('hold', p_actor, p_reason);
+    IF p_dataset = 'today' THEN
+        PERFORM declare_days(NULL, v_ids);
+    END IF;
+    PERFORM lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
         WHEN 'HOLD' THEN answer('unchanged', 'it is held already')
         WHEN 'RETIRED' THEN retired_answer(p_dataset, c.data_id)

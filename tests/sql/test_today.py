@@ -152,3 +152,47 @@ def test_nobody_declares_it(db: Connection) -> None:
         apply(db, [dataset("today", "2026-11-28")], [])
     with pytest.raises(DatabaseError, match="job maker can't make the data set today"):
         apply(db, [dataset("a")], [job("maker", ["a"], ["today"])])
+
+
+@pytest.mark.parametrize(("verb", "state"), [("skip", "SKIPPED"), ("hold", "HELD")])
+def test_a_holiday_is_skipped_or_held_before_it_exists_and_never_starts(
+    report: Connection, verb: str, state: str
+) -> None:
+    [answer] = ask(report, verb, "report", "2026-12-25")
+    assert (answer["result"], answer["state"]) == ("done", state)
+    assert publish(report, "2026-12-24") == ["2026-12-24"]
+    assert publish(report, "2026-12-26") == ["2026-12-25", "2026-12-26"]
+    expected = {"report/2026-12-24": "QUEUED", "report/2026-12-25": state, "report/2026-12-26": "QUEUED"}
+    assert tasks(report) == expected
+    assert [run["data_id"] for run in claim(report, open_lease(report), "report", 5)] == ["2026-12-24", "2026-12-26"]
+    assert problems(report) == []
+
+
+def test_a_day_is_held_for_all_jobs_before_it_exists_and_begins_with_its_release(report: Connection) -> None:
+    [answer] = ask(report, "hold_chunks", "today", "2026-12-25")
+    assert (answer["result"], answer["state"]) == ("done", "HOLD")
+    assert publish(report, "2026-12-25") == []
+    assert tasks(report) == {"report/2026-12-25": "WAITING"}
+    ask(report, "release_chunks", "today", "2026-12-25")
+    assert publish(report, "2026-12-25") == ["2026-12-25"]
+    assert tasks(report) == {"report/2026-12-25": "QUEUED"}
+    assert problems(report) == []
+
+
+def test_a_day_is_published_in_advance_and_in_the_past(report: Connection) -> None:
+    ask(report, "publish", "today", "2026-12-25", "2026-11-27")
+    assert tasks(report) == {"report/2026-12-25": "QUEUED", "report/2026-11-27": "QUEUED"}
+
+
+@pytest.mark.parametrize("data_id", ["2026-12-32", "2026-02-29", "christmas", "2026-1-1"])
+def test_what_is_no_day_is_not_declared_by_a_skip(report: Connection, data_id: str) -> None:
+    [answer] = ask(report, "skip", "report", data_id)
+    assert answer["result"] == "unknown"
+    assert not [key for key in chunks(report) if key.startswith("today/")]
+
+
+def test_a_skip_of_another_job_declares_no_day(report: Connection) -> None:
+    apply(report, [dataset("a", "1"), dataset("b")], [job("other", ["a"], ["b"])])
+    [answer] = ask(report, "skip", "other", "2026-12-25")
+    assert answer["result"] == "unknown"
+    assert not [key for key in chunks(report) if key.startswith("today/")]
