@@ -521,7 +521,7 @@ def test_the_recipe_for_a_database_of_h2_copies_its_files_so_that_they_are_impor
         '"bobin","fakejob","1.0","OUT","READY","2025-11-30 17:27:42.123"\n'
     )
     psql = installed_binaries() / "psql"
-    command = [psql, str(dataflow.dsn), "-v", "ON_ERROR_STOP=1", "-f", "copy.sql"]
+    command = [str(psql), str(dataflow.dsn), "-v", "ON_ERROR_STOP=1", "-f", "copy.sql"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert "data sets: 2 made" in dataflow.run("import-legacy", str(dataflow.dsn), "--schema", "h2")
     assert rows_of(db) == {("bobin", "fakejob", "1.0", "OUT", "READY")}
