@@ -68,3 +68,22 @@ def test_an_unknown_job_is_named(dataflow: Program, inside: Inside, two_attempts
     assert two_attempts
     answer = inside.ask(dataflow, "history", "clean", "--job", "k")
     assert answer.err == "error: there is no job k (known: j)\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [((), 1), (("--days_old=30",), 1), (("--pipeline=p",), 1), (("--pipeline=p", "--days_old=999"), 0)],
+)
+def test_the_four_forms_of_the_django_tool_clean_runs_of_pipelines(
+    dataflow: Program, db: Connection, inside: Inside, two_attempts: list[Path], options: tuple[str, ...], runs: int
+) -> None:
+    assert two_attempts
+    raw(db, "UPDATE opendataflow.job SET pipeline = 'p'")
+    answer = inside.ask(dataflow, "history", "clean", "--dry-run", *options)
+    assert f": {runs} run" in answer.out, answer
+
+
+def test_an_unknown_pipeline_is_named(dataflow: Program, inside: Inside, two_attempts: list[Path]) -> None:
+    assert two_attempts
+    answer = inside.ask(dataflow, "history", "clean", "--pipeline", "q")
+    assert (answer.code, answer.err) == (ExitCode.USAGE, "error: no job runs a pipeline q\n")

@@ -489,3 +489,25 @@ def test_init_writes_the_example_with_its_job_and_schema_and_leaves_what_a_new_r
         assert (tmp_path / file).read_text() == (EXAMPLES / "pipeline" / file).read_text()
     parse_job_file((tmp_path / "job.yaml").read_text(), "job.yaml")
     assert project.ask("schema").out == (tmp_path / "project.schema.json").read_text()
+
+
+def test_what_the_django_tool_accepts_is_accepted_and_what_shows_nothing_is_a_warning(project: Project) -> None:
+    text = (project.folder / "project.yml").read_text()
+    changed = text.replace("name: tests\n", "owner: me\n").replace("destination: out", "paused: true")
+    (project.folder / "project.yml").write_text(changed)
+    singular = GOOD.replace("expected_inputs = [[", "expected_input = [[")
+    project.step("one", singular)
+    project.step(
+        "two",
+        singular.replace('expected_output = [{"k": "x"}]', 'expected_output = [{"k": "x", "n": 1}]').replace(
+            "return df", "return df.assign(n=1)"
+        ),
+    )
+    tested = project.ask("test")
+    assert tested.code == ExitCode.OK, tested
+    assert tested.out.count("warning: ") == 1
+    assert "one.py, line 4: expected_output is the same as the input" in tested.out
+    ran = project.ask("run", "p")
+    assert ran.code == ExitCode.OK, ran
+    assert "owner is no field of the Django tool's form, and is ignored" in ran.err
+    assert "paused is no field of the Django tool's form, and is ignored" in ran.err

@@ -192,6 +192,8 @@ def run(
     opened = open_project(project)
     resolved = opened.resolve(slug)
     _check_options(opened, data_id, stream, chunks, replace)
+    for note in opened.file.notes() if opened.file.ignored else ():
+        echo(f"note: {note}", err=True)
     bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, resolved.pipeline.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.importable())

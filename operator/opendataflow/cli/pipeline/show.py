@@ -124,6 +124,8 @@ def show_test(result: UnitTestResult) -> None:
         out.print(f"  {result.sentence}")
         for detail in result.details:
             out.print(f"    {detail}")
+    if result.warning is not None:
+        out.print(Text(f"  warning: {result.warning}", "yellow"))
     _indented(out, "  it printed:", result.stdout.splitlines())
 
 

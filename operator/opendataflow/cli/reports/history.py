@@ -11,7 +11,8 @@ from opendataflow.cli.complete import complete_job
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.explain import counted
-from opendataflow.errors import InvalidInput
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.keys import bare
 from opendataflow.launch.process.folder import remove_folder
 from opendataflow.launch.process.host import this_host
@@ -41,23 +42,28 @@ def clean(
         str | None,
         typer.Option("--job", help="Only this job and its output chunks.", autocompletion=complete_job),
     ] = None,
+    pipeline: Annotated[str | None, typer.Option("--pipeline", help="Only jobs that run this pipeline.")] = None,
+    days_old: Annotated[
+        int | None, typer.Option("--days_old", min=1, help="The same as --older-than with days, as in the Django tool.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the rows and logs that would be deleted, and delete nothing.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete old runs, their steps and logs, and old events. Keep those that explain a chunk's current version."""
+    older_than = older_than if days_old is None else f"{days_old}d"
     before = datetime.now(UTC) - age(older_than)
 
     async def ask(store: Store) -> tuple[int, int, int]:
-        if job is not None:
-            await job_status(store, job)
-        jobs = [job] if job is not None else [row["job"] for row in await store.list_jobs()]
+        chosen = await _chosen_jobs(store, job, pipeline)
         runs = logs = 0
-        for one in jobs:
+        for one in [row["job"] for row in await store.list_jobs()] if chosen is None else chosen:
             deleted = await _clean_runs(store, one, before, dry_run=dry_run)
             runs, logs = runs + deleted[0], logs + deleted[1]
-        return runs, logs, await store.clean_events(job, before, _BATCH, dry_run=dry_run)
+        owners: list[str | None] = [None] if chosen is None else list(chosen)
+        events = [await store.clean_events(one, before, _BATCH, dry_run=dry_run) for one in owners]
+        return runs, logs, sum(events)
 
     runs, logs, events = with_store(ask)
     if output.is_document:
@@ -69,6 +75,23 @@ def clean(
         f"older than {older_than}: {counted(runs, 'run')}, {counted(logs, 'log folder')} of this machine and "
         f"{counted(events, 'event')} {would}" + ("; nothing was changed" if dry_run else "")
     )
+
+
+async def _chosen_jobs(store: Store, job: str | None, pipeline: str | None) -> list[str] | None:
+    """Return the jobs that were chosen, or None for all. Raise an error if there is none."""
+    if job is not None and pipeline is not None:
+        raise InvalidInput("write --job or --pipeline, and not both")
+    if job is not None:
+        await job_status(store, job)
+        return [job]
+    if pipeline is None:
+        return None
+    described = [await store.describe_job(row["job"]) for row in await store.list_jobs()]
+    found = [it["job"]["id"] for it in described if it is not None and it["job"]["pipeline"] == pipeline]
+    if not found:
+        known = sorted({it["job"]["pipeline"] for it in described if it is not None and it["job"]["pipeline"]})
+        raise UnknownThing(f"no job runs a pipeline {pipeline}{did_you_mean(pipeline, known)}")
+    return found
 
 
 def age(text: str) -> timedelta:

@@ -5,6 +5,7 @@ and is converted to the same models. Each mistake is one sentence with its line.
 check whether sources and transformations exist.
 """
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -349,7 +350,7 @@ class DjangoPipeline(InputModel):
     sources: Annotated[tuple[CsvName, ...], Field(min_length=1, max_length=_MOST)] = Field(
         description="Names of data sources, with or without `.csv`. Each is the file `sources/NAME.csv`."
     )
-    destination: NonEmpty = Field(description="The name of one data source.")
+    destination: NonEmpty | None = Field(default=None, description="The name of one data source. Default: the slug.")
     transformations: Annotated[
         tuple[Module, ...],
         Field(min_length=1, max_length=_MOST),
@@ -360,7 +361,7 @@ class DjangoPipeline(InputModel):
 class DjangoProject(InputModel):
     """A project in the format of the Django tool. Its transformations take and return pandas frames."""
 
-    name: NonEmpty = Field(description="The name of the project.")
+    name: NonEmpty = Field(default="project", description="The name of the project.")
     pipelines: Annotated[tuple[DjangoPipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS] = Field(
         description="The pipelines."
     )
@@ -377,7 +378,7 @@ def _as_pipeline(it: DjangoPipeline) -> Pipeline:
     return Pipeline.model_construct(
         slug=it.slug,
         sources=tuple(Source(name=name) for name in it.sources),
-        destination=Destination.model_construct(name=it.destination, format="csv"),
+        destination=Destination.model_construct(name=it.destination or it.slug, format="csv"),
         transformations=tuple(Transformation(name=name, engine="pandas") for name in it.transformations),
     )
 
@@ -387,12 +388,16 @@ def _as_pipeline(it: DjangoPipeline) -> Pipeline:
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """A parsed project file. `django`: whether it has the format of the Django tool. `source`: the file's name."""
+    """A parsed project file. `django`: whether it has the format of the Django tool. `source`: the file's name.
+
+    `ignored`: the paths of unknown keys, which only the format of the Django tool may have.
+    """
 
     project: Project
     django: bool
     source: str
     root: Node
+    ignored: tuple[tuple[str | int, ...], ...] = ()
 
     def place(self, *path: str | int) -> str:
         """Return "project.yml, line 7" for a path of keys and indices."""
@@ -408,6 +413,8 @@ class ProjectFile:
 
     def notes(self) -> Iterator[str]:
         """Yield notes about contents that are allowed here, but are not allowed if the project is deployed."""
+        for path in self.ignored:
+            yield f"{self.place(*path)}: {path[-1]} is no field of the Django tool's form, and is ignored"
         destinations = [pipeline.destination.name for pipeline in self.project.pipelines]
         index = _first_duplicate(tuple(destinations))
         if index is not None:
@@ -430,8 +437,11 @@ def parse_project(text: str, source: str) -> ProjectFile:
         kind = describe_value(value)
         raise InvalidInput(f"{_place(source, root, ())}: a project has a name and pipelines, this is {kind}")
     django = "version" not in value
+    ignored: tuple[tuple[str | int, ...], ...] = ()
     model: type[Project | DjangoProject] = DjangoProject if django else Project
     try:
+        if django:
+            value, ignored = _without_unknown_keys(value)
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
         found = located_sentences(model, error, lambda path, value: source_text(root, path, value))
@@ -442,7 +452,32 @@ def parse_project(text: str, source: str) -> ProjectFile:
                 f"{source}: without `version: {VERSION}` it is read in the form of the Django tool; write it at the top"
             )
         raise InvalidInput("\n".join(faults)) from None
-    return ProjectFile(read.as_project() if isinstance(read, DjangoProject) else read, django, source, root)
+    if isinstance(read, DjangoProject):
+        return ProjectFile(read.as_project(), django, source, root, ignored)
+    return ProjectFile(read, django, source, root)
+
+
+def _without_unknown_keys(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str | int, ...], ...]]:
+    """Return a project without the keys that the format of the Django tool does not have, and their paths.
+
+    That tool ignores them. If the project has another fault, nothing is removed: the key may be a misspelled field.
+    """
+    try:
+        DjangoProject.model_validate(value, by_alias=True, by_name=False)
+        return value, ()
+    except ValidationError as error:
+        paths = tuple(it["loc"] for it in error.errors(include_url=False) if it["type"] == "extra_forbidden")
+    rest = copy.deepcopy(value)
+    for path in paths:
+        owner: Any = rest
+        for key in path[:-1]:
+            owner = owner[key]
+        del owner[path[-1]]
+    try:
+        DjangoProject.model_validate(rest, by_alias=True, by_name=False)
+    except ValidationError:
+        return value, ()
+    return rest, paths
 
 
 def _place(source: str, root: Node, path: tuple[str | int, ...]) -> str:

@@ -46,7 +46,10 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class UnitTestResult:
-    """The result of a test. `sentence`: None if the test has passed. `details`: lines below the sentence."""
+    """The result of a test. `sentence`: None if the test has passed. `details`: lines below the sentence.
+
+    `warning`: why a test that has passed may show nothing.
+    """
 
     pipeline: str
     transformation: str
@@ -54,11 +57,12 @@ class UnitTestResult:
     sentence: str | None = None
     details: tuple[str, ...] = ()
     stdout: str = ""
+    warning: str | None = None
 
 
 def run_unit_test(resolved: ResolvedPipeline, name: str, session: Session) -> UnitTestResult:
     """Test one transformation. `session`: returns the Spark session, and is called only if Spark is needed."""
-    began = time.monotonic()
+    began, warning = time.monotonic(), None
     with capture_prints() as printed:
         try:
             if not _is_marked_pandas(resolved, name) and explain_fault(resolved, name) is None:
@@ -67,10 +71,23 @@ def run_unit_test(resolved: ResolvedPipeline, name: str, session: Session) -> Un
                 began += time.monotonic() - asked  # without the start of Spark
             step = load_module(resolved, name)
             sentence, details = _evaluate(resolved.project, step, session)
+            warning = None if sentence else _same_as_input(step)
         except StepFailed as error:
             sentence, *details = str(error).splitlines()
     seconds, stdout = time.monotonic() - began, printed.end()[-MAX_PRINTED:]
-    return UnitTestResult(resolved.slug, name, seconds, sentence, tuple(details), stdout)
+    return UnitTestResult(resolved.slug, name, seconds, sentence, tuple(details), stdout, warning)
+
+
+def _same_as_input(step: LoadedStep) -> str | None:
+    """Return a warning if the expected output is the first input: then run() may do nothing."""
+    frames, expected = (
+        _split_frames(_read_example(step, "expected_inputs", "expected_input")),
+        _split_frames(_read_example(step, "expected_output")),
+    )
+    rows = [frame[0] if isinstance(frame[0], list | tuple) else None for frame in (frames, expected) if frame]
+    if len(rows) == 2 and rows[0] and rows[0] == rows[1]:
+        return f"{step.location}: expected_output is the same as the input, so the test shows nothing"
+    return None
 
 
 def _is_marked_pandas(resolved: ResolvedPipeline, name: str) -> bool:
@@ -78,7 +95,7 @@ def _is_marked_pandas(resolved: ResolvedPipeline, name: str) -> bool:
 
 
 def _evaluate(project: OpenProject, step: LoadedStep, session: Session) -> tuple[str | None, list[str]]:
-    expected, inputs = _read_example(step, "expected_output"), _read_example(step, "expected_inputs")
+    expected, inputs = _read_example(step, "expected_output"), _read_example(step, "expected_inputs", "expected_input")
     examples = _open_examples(step, session)
     frames = _split_frames(inputs)
     if step.signature.item:
@@ -113,7 +130,10 @@ def _open_examples(step: LoadedStep, session: Session) -> Examples:
     return SparkExamples(step, spark)
 
 
-def _read_example(step: LoadedStep, name: str) -> Any:
+def _read_example(step: LoadedStep, name: str, other: str = "") -> Any:
+    """Return an example of a module. `other`: another name that it may have."""
+    if not hasattr(step.module, name) and other and hasattr(step.module, other):
+        name = other
     if not hasattr(step.module, name):
         raise StepFailed(f"{step.location}: {name} is missing in it; write it beside run()")
     return getattr(step.module, name)
