@@ -1,6 +1,7 @@
 """The local launcher with real processes: what a run sees, where its output goes, how its end is reported."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -9,15 +10,17 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from opendataflow.engine.ports import Launcher
-from opendataflow.errors import Refused
+from opendataflow.errors import Backpressure, Refused
 from opendataflow.launch.process import child as child_module
 from opendataflow.launch.process.folder import TAIL_BYTES, RunFolder
 from opendataflow.launch.process.host import this_host
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.run import Command, Ended, RunOrder
+from opendataflow.store.connections.connection import _translate
 from tests.pods import claimed
 
 DUMP_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -373,3 +376,36 @@ def test_a_foreign_proc_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sys" / "kernel" / "random" / "boot_id").write_text("boot\n")
     with pytest.raises(Refused, match="another process id namespace"):
         this_host(tmp_path)
+
+
+async def test_a_full_disk_is_reported_with_its_path_and_the_run_starts_when_there_is_room(
+    launcher: ProcessLauncher, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    full = os.statvfs_result((*found[:4], 0, *found[5:]))
+    with monkeypatch.context() as patched:
+        patched.setattr("os.statvfs", lambda _: full)
+        with pytest.raises(Backpressure, match=f"the disk of {tmp_path / 'runs'} is full"):
+            await launcher.start(order("true"))
+        with pytest.raises(Backpressure):
+            await launcher.start(order("true"))
+    assert (await run(launcher, order("true"))).exit_code == 0
+
+
+async def test_a_disk_that_is_full_during_the_start_is_no_failure_of_the_run(
+    launcher: ProcessLauncher, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "write_private", write)
+        with pytest.raises(Backpressure, match="is full"):
+            await launcher.start(order("true", files={"context.json": "{}"}))
+    assert (await run(launcher, order("true", files={"context.json": "{}"}))).exit_code == 0
+
+
+def test_a_full_disk_of_postgres_is_reported_as_such_and_waited_for() -> None:
+    error = _translate(psycopg.errors.DiskFull('could not extend file "base/1/2": No space left on device'), "h:1/d")
+    assert str(error).startswith("the disk of Postgres at h:1/d is full: could not extend file")
+    assert error.retryable

@@ -84,6 +84,7 @@ class ScriptRunner:
             raise await self._unknown_job(wrapped.job) from None
         self._program = _startable(wrapped, before.declared)
         self._check_passwords(before.declared)
+        self._launcher.check_space()
         wrapped = await self._prepare(wrapped, before)
         await self._launcher.announce(self._lease)
         renewing = asyncio.create_task(self._renew())

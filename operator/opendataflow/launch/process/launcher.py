@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.core.pipelines.report import LARGEST_FILE, read_report, redact_report
-from opendataflow.errors import Refused
+from opendataflow.errors import Backpressure, Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.host import this_host
@@ -37,6 +37,9 @@ from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0
 CLOSE_SECONDS = 10.0
+
+_LEAST_SPACE = 1024 * 1024
+"""Bytes that a start needs at least for the files of a run."""
 
 
 class ProcessLauncher:
@@ -106,13 +109,15 @@ class ProcessLauncher:
     async def start(self, order: RunOrder) -> None:
         """Start a run, once for each name. `ended` reports all errors of the run.
 
-        Raises Refused after `close`. If this call is cancelled, nothing was started.
+        Raises Refused after `close`, and Backpressure if the disk is full. If this call is cancelled, nothing was
+        started.
         """
         await asyncio.sleep(0)  # many starts in a row must not block the event loop
         if self._closed:
             raise Refused(f"run {order.name} can't be started: its launcher is closed")
         if order.name in self._names:
             return
+        self.check_space()
         self._names.add(order.name)
         folder = self._folder(order.name)
         try:
@@ -122,12 +127,25 @@ class ProcessLauncher:
             redact = self._redactor()
             child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self._names.discard(order.name)
+                raise self._full() from error
             self._ends.put_nowait(_end_without_process(order, folder, error))
             return
         self._children[order.run] = child
         watch = asyncio.create_task(self._watch(child), name=f"watch-{order.name}")
         self._watches.add(watch)
         watch.add_done_callback(self._watch_done)
+
+    def check_space(self) -> None:
+        """Raise Backpressure if the disk of the runs is full: a run would start, and then not record its process."""
+        existing = next((it for it in (self._runs_home, *self._runs_home.parents) if it.exists()), self._runs_home)
+        found = os.statvfs(existing)
+        if found.f_bavail * found.f_frsize < _LEAST_SPACE or (found.f_files and not found.f_favail):
+            raise self._full()
+
+    def _full(self) -> Backpressure:
+        return Backpressure(f"the disk of {self._runs_home} is full: no run starts there until there is room")
 
     async def adopt(self, run: ClaimedRun) -> bool:
         """Return whether this process watches the run. Runs of earlier processes are proven dead, never adopted."""

@@ -166,6 +166,9 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
             f"Postgres at {where} is read-only: it is a standby, or default_transaction_read_only is on. Name the "
             "primary server in the address"
         )
+    if state == "53100":
+        reason = error.diag.message_primary or one_line(error)
+        return Unreachable(f"the disk of Postgres at {where} is full: {reason}. Work waits until there is room.")
     # Unreachable or unavailable: no connection, shutdown, statement time-out, resources, disk, a standby.
     unconnected = isinstance(error, psycopg.OperationalError) and not state
     refusal = _refusal(error) if unconnected else None
