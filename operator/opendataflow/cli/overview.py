@@ -1,5 +1,6 @@
 """Answers `dataflow`, `dataflow --help` and `dataflow --version`, without importing any command."""
 
+import os
 import sys
 import textwrap
 
@@ -29,6 +30,8 @@ Options:
 
 def answer(arguments: list[str]) -> int | None:
     """Print the help or the version if that is all that the arguments ask for. Return the exit code, else None."""
+    if any(name.endswith("_COMPLETE") and name.startswith("_") for name in os.environ):
+        return None  # a shell asks for completions, without arguments
     if not arguments or (len(arguments) == 1 and arguments[0] in _HELP):
         write_line(sys.stdout, overview())
         return ExitCode.OK if arguments else ExitCode.USAGE
