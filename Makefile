@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes need exclusive use of their cluster: they run in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines \
+.PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines bench-warm \
 	crds format lock lock-images images clean
 
 install: .venv/installed
@@ -85,6 +85,10 @@ bench-operator: install
 # run, see `.venv/bin/python -m tests.bench.pipelines --help`.
 bench-pipelines: install
 	$(BIN)/python -m tests.bench.pipelines
+
+# Compares chunks of a small pipeline with a JVM of their own with chunks that share one. Takes about ten minutes.
+bench-warm: install
+	$(BIN)/python -m tests.bench.warm
 
 # Generates the custom resource definitions and the reference, from the models, the commands and the chart's values.
 crds: install

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow.core.pipelines.pipeline_order import LocalFacts
-from opendataflow.core.runs.command import command, spark_defaults
+from opendataflow.core.runs.command import SPARK_DEFAULTS, command, spark_defaults
 from opendataflow.core.runs.environment import CONTEXT_FILE
 from opendataflow.core.runs.wrapped import wrapped_order
+from opendataflow.core.text.project_tests import subject_of
 from opendataflow.engine.orders import FileOrders
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
@@ -226,3 +227,43 @@ def test_a_run_of_a_file_sees_its_inputs_of_namespaces_under_their_ids_and_alias
         "flights": "flights",
         "delays": None,
     }
+
+
+def pipeline(**more: Any) -> dict[str, Any]:
+    return {"pipeline": {"project": {"path": "project"}, "pipeline": "p", **more}}
+
+
+def test_a_pipeline_shares_a_jvm_only_on_request() -> None:
+    assert made(pipeline()).holder is None
+    assert made(pipeline(warm={"enabled": False})).holder is None
+    holder = made(pipeline(warm={})).holder
+    assert holder is not None
+    assert (holder.most_runs, holder.longest_idle, holder.longest_age) == (200, 60, 3600)
+
+
+def test_a_shared_jvm_knows_nothing_of_a_chunk_and_has_the_settings_of_the_job() -> None:
+    own = made(pipeline(warm={}, sparkConf={"spark.a": "b"}), env={"REGION": "north"})
+    assert own.holder is not None
+    holder = own.holder.command
+    assert holder.files[SPARK_DEFAULTS] == own.files[SPARK_DEFAULTS]
+    assert CONTEXT_FILE not in holder.files
+    assert RUN.data_id not in repr(holder)
+    assert holder.env["SPARK_CONF_DIR"] == "{run_folder}"
+    assert holder.env["REGION"] == "north"
+    assert {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "REGION", "SPARK_CONF_DIR"} == {*holder.env}
+
+
+def test_runs_of_one_declaration_share_a_jvm_whatever_is_known_of_tests_and_other_declarations_do_not() -> None:
+    job = job_of_spec(runtime=pipeline(warm={}, requireTests=True))
+    subject = subject_of(job.spec.runtime.pipeline)
+    tested = LocalFacts(FOLDER / "clones", {"subject": subject, "passed": "c", "failed": None, "failure": None})
+    later = replace(RUN, run=8, data_id="2013-03")
+    one = command(job, RUN, DATASETS, FOLDER, PYTHON, LocalFacts(FOLDER / "clones")).holder
+    assert command(job, later, DATASETS, FOLDER, PYTHON, tested).holder == one
+    for changed in (
+        {"warm": {"maxChunks": 3}},
+        {"warm": {}, "sparkConf": {"spark.a": "b"}},
+        {"warm": {}, "driver": {"memory": "2g"}},
+        {"warm": {}, "project": {"path": "other"}},
+    ):
+        assert made(pipeline(**{"requireTests": True, **changed})).holder not in (one, None)

@@ -121,3 +121,27 @@ def test_a_config_map_is_refused_on_one_machine_only() -> None:
 @pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix(#12)", "größe"])
 def test_refs_as_git_has_them_are_taken(ref: str) -> None:
     assert faults(git(ref=ref), CLUSTER_CONTEXT) == []
+
+
+def test_a_setting_with_a_variable_is_refused_for_a_jvm_that_chunks_share() -> None:
+    pipeline = {
+        "project": {"path": "/p"},
+        "pipeline": "p",
+        "sparkConf": {"spark.hadoop.fs.s3a.endpoint": "${env.store_hostname}"},
+    }
+    assert faults({**pipeline, "warm": {"enabled": False}}, None) == []
+    assert faults({**pipeline, "warm": {}}, CLUSTER_CONTEXT) == []
+    (found,) = faults({**pipeline, "warm": {}}, None)
+    assert found.startswith(
+        "spec.runtime.pipeline.sparkConf: a JVM that chunks share has no variables of a chunk; write the value instead "
+        "of ${env...}, or set warm.enabled to false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("warm", "field"),
+    [({"maxChunks": 0}, "maxChunks"), ({"maxIdle": "soon"}, "maxIdle"), ({"maxAge": 5}, "maxAge"), ("off", "")],
+)
+def test_limits_of_a_shared_jvm_are_numbers_and_durations(warm: Any, field: str) -> None:
+    (found,) = faults({"project": {"path": "/p"}, "pipeline": "p", "warm": warm}, None)
+    assert found.startswith(f"spec.runtime.pipeline.warm{'.' + field if field else ''}: ")

@@ -24,6 +24,8 @@ from opendataflow.names import PROJECT_FOLDER
 
 MODULE = "opendataflow.spark.pipeline.job"
 """The program of a run."""
+HOLDER_MODULE = "opendataflow.spark.pipeline.holder"
+"""The program that starts a JVM for many runs."""
 FETCH_MODULE = "opendataflow.spark.pipeline.project.fetching"
 """The program of the init container that fetches a project."""
 TOKEN_VARIABLE = "DATAFLOW_GIT_TOKEN"

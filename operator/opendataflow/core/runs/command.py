@@ -4,18 +4,20 @@ The folder of the run is not known yet. Variables that name it contain the place
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from opendataflow.core.pipelines.pipeline_order import MODULE, LocalFacts, local_order
+from opendataflow.core.pipelines.pipeline_order import HOLDER_MODULE, MODULE, LocalFacts, local_order
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.core.runs.run_files import environment_and_files
 from opendataflow.core.runs.spark_settings import dependency_settings
 from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
-from opendataflow.model.records.run import Command
+from opendataflow.model.records.run import Command, HolderOrder
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.jobfile import absolute_path
+from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.model.resources.spark import SparkRuntime
 from opendataflow.names import PIPELINE_FILE
 from opendataflow.spark.properties import properties_text
@@ -46,17 +48,48 @@ def command(
     check_runs_locally(job)
     script, spark, pipeline = job.spec.runtime.script, job.spec.runtime.spark, job.spec.runtime.pipeline
     if on_spark := spark or pipeline:
-        env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        env = ({"SPARK_LOCAL_IP": _LOOPBACK} if _is_local(on_spark) else {}) | _python_path(on_spark, folder) | env
+        env = _with_spark(env, on_spark, folder, python)
         files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
     if pipeline is not None:
         files[PIPELINE_FILE] = local_order(pipeline, folder, facts).to_json()
-        return Command((python, "-P", "-m", MODULE), env, folder, files)
+        holder = _holder(job, pipeline, folder, python, facts)
+        return Command((python, "-P", "-m", MODULE), env, folder, files, holder)
     if spark is not None:
         program = _local(spark.program, folder)
         return Command((python, program, *spark.program_arguments), env, folder, files)
     assert script is not None  # a runtime has exactly one of the kinds
     return Command((*script.command, *script.args), env, absolute_path(script.working_directory, folder), files)
+
+
+def _with_spark(env: Mapping[str, str], spark: SparkRuntime, folder: Path, python: str) -> dict[str, str]:
+    """Return variables with those of Spark."""
+    defaults = ({"SPARK_LOCAL_IP": _LOOPBACK} if _is_local(spark) else {}) | _python_path(spark, folder)
+    return {
+        **defaults,
+        **env,
+        "SPARK_CONF_DIR": "{run_folder}",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+    }
+
+
+def _holder(
+    job: DataFlowJob, pipeline: PipelineRuntime, folder: Path, python: str, facts: LocalFacts
+) -> HolderOrder | None:
+    """Return the JVM that the runs of a pipeline share, if the job wants one.
+
+    Nothing in it is about one chunk, and it gets no password.
+    """
+    limits = pipeline.holder
+    if limits is None:
+        return None
+    files = {
+        SPARK_DEFAULTS: spark_defaults(pipeline, folder),
+        PIPELINE_FILE: local_order(pipeline, folder, replace(facts, tests=None)).to_json(),
+    }
+    env = _with_spark(job.spec.env, pipeline, folder, python)
+    command = Command((python, "-P", "-m", HOLDER_MODULE), env, folder, files)
+    return HolderOrder(command, limits.max_chunks, limits.max_idle_seconds, limits.max_age_seconds)
 
 
 def check_runs_locally(job: DataFlowJob) -> None:

@@ -23,7 +23,7 @@ from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.record import new_token, record_heading
 from opendataflow.launch.process.shim import SHELL, SHIM
 from opendataflow.launch.process.tee import Redact, Tee
-from opendataflow.model.records.run import Host, RunOrder
+from opendataflow.model.records.run import Command, Host
 
 UNSAFE_VARIABLES_FILE = ".environment"
 """The file with the variables that can't pass through a shell; see `restore`."""
@@ -35,6 +35,7 @@ class Stop(StrEnum):
     DEADLINE = "deadline"
     CANCELLED = "cancelled"
     LOST = "lost"
+    NO_HOLDER = "no holder"
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class ExitStatus:
 
 @dataclass(frozen=True)
 class Child:
-    """The process of a run.
+    """The process of a run or of a holder.
 
     `token`: identifies this start in the record. `ended`: set once, when the process ends. `stopping`: set once, when
     the launcher asks it to end.
     """
 
-    order: RunOrder
+    name: str
     folder: RunFolder
     token: str
     process: subprocess.Popen[bytes]
@@ -89,22 +90,24 @@ def draft_path(folder: RunFolder, token: str) -> Path:
 
 
 def spawn(
-    order: RunOrder,
+    command: Command,
     folder: RunFolder,
     host: Host,
     ln: str,
     *,
     foreground: bool = False,
     redact: Redact | None = None,
+    until_closed: bool = False,
 ) -> Child:
     """Start the shim of a run in a session of its own. Takes a few milliseconds and can't be cancelled in between.
 
     `ln`: the full path of `ln`. `foreground`: also show the output of the run, and let it read this program's standard
-    input; `redact` then removes secrets from its log. Raises OSError or ValueError if no process was created.
+    input; `redact` then removes secrets from its log. `until_closed`: its standard input is a pipe, which ends with
+    this program. Raises OSError or ValueError if no process was created.
     """
     token = new_token()
-    folder.prepare(order.command.files)
-    environment = run_environment(os.environb, order.command.env, folder.path)
+    folder.prepare(command.files)
+    environment = run_environment(os.environb, command.env, folder.path)
     shim = [SHELL, "-c", SHIM, "dataflow"]
     shim += [str(folder.record), str(draft_path(folder, token)), record_heading(token, host), ln]
     log = folder.open_log()
@@ -112,10 +115,10 @@ def spawn(
     out, err = tee.open() if tee else (log, log)
     try:
         process = subprocess.Popen(
-            [*shim, *_restore_command(environment, folder), *order.command.argv],
+            [*shim, *_restore_command(environment, folder), *command.argv],
             env=environment.plain,
-            cwd=order.command.cwd,
-            stdin=None if foreground else subprocess.DEVNULL,
+            cwd=command.cwd,
+            stdin=subprocess.PIPE if until_closed else None if foreground else subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,
@@ -126,7 +129,7 @@ def spawn(
         else:
             os.close(log)
     loop = asyncio.get_running_loop()
-    child = Child(order, folder, token, process, tee, loop.create_future(), loop.create_future())
+    child = Child(folder.path.name, folder, token, process, tee, loop.create_future(), loop.create_future())
     _watch(child, loop)
     return child
 
@@ -140,7 +143,7 @@ def _restore_command(environment: Environment, folder: RunFolder) -> list[str]:
 
 def _watch(child: Child, loop: asyncio.AbstractEventLoop) -> None:
     """Start the thread that waits for the end. Kill the run if there can be no thread: its end would go unnoticed."""
-    name = f"wait-{child.order.name}"
+    name = f"wait-{child.name}"
     thread = threading.Thread(target=_wait, args=(child, loop), name=name, daemon=True)
     try:
         thread.start()

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opendataflow.core.pipelines.report import LARGEST_FILE
-from opendataflow.names import REPORT_FILE
+from opendataflow.names import REPORT_FILE, REUSABLE_FILE
 
 LOG = "output.log"
 RECORD = "process"
 CONTEXT = "context.json"
+HOLDER = "holder"
+HOLDERS = "holders"
 TAIL_BYTES = 64 * 1024
 
 KEPT = frozenset({LOG, RECORD, CONTEXT})
@@ -53,6 +55,23 @@ class RunFolder:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         return path
+
+    def write_holder(self, holder: "RunFolder") -> None:
+        """Record the holder whose JVM the run uses, before the run starts: both end before the run counts as dead."""
+        self.write_private(HOLDER, holder.path.name.encode())
+
+    def read_holder(self) -> "RunFolder | None":
+        """Return the folder of the holder whose JVM the run uses, if any. Raises OSError if that is unknown."""
+        try:
+            name = (self.path / HOLDER).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        return RunFolder(self.path.parent / HOLDERS / Path(name).name)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Return whether the run has declared that the next run can use the JVM of its holder."""
+        return (self.path / REUSABLE_FILE).is_file()
 
     def has_record(self) -> bool:
         """Return whether the record of a process, or a tombstone, exists."""

@@ -7,7 +7,8 @@ One coroutine watches each run from its start to the report of its end:
             -> SIGKILL to the remaining processes of the session, until it is empty
             -> its process is reaped, and its end is reported
 
-So a reported run has no process left that could still write. No call blocks the event loop; one scan of /proc takes
+So a reported run has no process left that could still write. If it has used the JVM of a holder, nothing of the run is
+left in it, or this JVM has ended, too; see `holders`. No call blocks the event loop; one scan of /proc takes
 about a millisecond. This module never judges or commits an end.
 """
 
@@ -24,6 +25,7 @@ from opendataflow.core.pipelines.report import LARGEST_FILE, read_report, redact
 from opendataflow.errors import Backpressure, Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
+from opendataflow.launch.process.holders import Holder, Holders
 from opendataflow.launch.process.host import this_host
 from opendataflow.launch.process.presence import Presence
 from opendataflow.launch.process.record import Record, Tombstone, read_record
@@ -37,6 +39,14 @@ from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0
 CLOSE_SECONDS = 10.0
+JVM_GRACE = 20.0
+"""How long a run may take to report that the JVM of its holder has ended."""
+
+
+_LOST = {
+    Stop.LOST: "stopped by the runner",
+    Stop.NO_HOLDER: "the JVM that it shared with other runs has ended, and it did not end by itself",
+}
 
 _LEAST_SPACE = 1024 * 1024
 """Bytes that a start needs at least for the files of a run."""
@@ -68,7 +78,9 @@ class ProcessLauncher:
         self._runs_home = runs_home.absolute()
         self._former_home = former_home and former_home.absolute()
         self._presence = Presence(self._runs_home)
-        self._graces = {Stop.DEADLINE: deadline_grace, Stop.CANCELLED: kill_grace, Stop.LOST: kill_grace}
+        self._graces = {stop: deadline_grace if stop is Stop.DEADLINE else kill_grace for stop in Stop}
+        self._holders = Holders(self._runs_home, self._host, self._ln)
+        self._acquiring: dict[int, asyncio.Future[Stop]] = {}
         self._names: set[str] = set()
         self._children: dict[int, Child] = {}
         self._watches: set[asyncio.Task[None]] = set()
@@ -97,6 +109,7 @@ class ProcessLauncher:
     async def announce(self, lease: str) -> None:
         """Show that the engine with this lease is alive; see `presence`."""
         self._presence.hold(lease)
+        self._holders.sweep()
 
     async def withdraw(self, lease: str) -> None:
         """Undo `announce`: all runs of the engine are committed."""
@@ -124,16 +137,60 @@ class ProcessLauncher:
             if folder.has_record():
                 self._ends.put_nowait(_report(order, folder, lost=_why_refused(order, folder)))
                 return
-            redact = self._redactor()
-            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
+            holder = await self._acquire_holder(order, folder)
+            if isinstance(holder, Stop):
+                self._ends.put_nowait(_end_by_launcher(order, folder, holder, ExitStatus()))
+                return
+            await self._spawn_with(holder, order, folder)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self._names.discard(order.name)
                 raise self._full() from error
             self._ends.put_nowait(_end_without_process(order, folder, error))
-            return
+
+    async def _acquire_holder(self, order: RunOrder, folder: RunFolder) -> Holder | Stop | None:
+        """Return the holder that the run uses, if any; or why the run has to end before it starts."""
+        wanted = order.command.holder
+        if wanted is None:
+            return None
+        stop = self._acquiring[order.run] = asyncio.get_running_loop().create_future()
+        try:
+            found = await self._holders.acquire(order.job, wanted, stop)
+        except asyncio.CancelledError:
+            self._names.discard(order.name)
+            raise
+        finally:
+            del self._acquiring[order.run]
+        if isinstance(found, Holder) and stop.done():
+            await self._holders.give_back(found, succeeded=False, reusable=False)
+        if stop.done():
+            why: Stop = stop.result()
+            return why
+        if isinstance(found, Holder):
+            return found
+        folder.prepare({})
+        folder.write_log(f"dataflow: this run has a JVM of its own: {found}")
+        return None
+
+    async def _spawn_with(self, holder: Holder | None, order: RunOrder, folder: RunFolder) -> None:
+        """Start a run. If that fails, its holder is not used by anybody."""
+        try:
+            self._spawn(order, folder, holder)
+        except (OSError, ValueError):
+            if holder is not None:
+                await self._holders.give_back(holder, succeeded=False, reusable=False)
+            raise
+
+    def _spawn(self, order: RunOrder, folder: RunFolder, holder: Holder | None) -> None:
+        command = order.command
+        if holder is not None:
+            folder.prepare({})
+            folder.write_holder(holder.child.folder)
+            command = replace(command, env={**command.env, **holder.variables})
+        redact = self._redactor()
+        child = spawn(command, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
         self._children[order.run] = child
-        watch = asyncio.create_task(self._watch(child), name=f"watch-{order.name}")
+        watch = asyncio.create_task(self._watch(order, child, holder), name=f"watch-{order.name}")
         self._watches.add(watch)
         watch.add_done_callback(self._watch_done)
 
@@ -169,9 +226,11 @@ class ProcessLauncher:
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
         """Ask a run to end now. Ignore ended and unknown runs."""
-        child = self._children.get(run)
-        if child is not None:
-            child.stop(Stop.CANCELLED if cancelled else Stop.LOST)
+        why = Stop.CANCELLED if cancelled else Stop.LOST
+        if (stop := self._acquiring.get(run)) is not None and not stop.done():
+            stop.set_result(why)
+        if (child := self._children.get(run)) is not None:
+            child.stop(why)
 
     async def prove_dead(self, name: str, host: Host) -> Proof:
         """Prove that a run of an earlier process does not run and never will; see `takeover`."""
@@ -189,7 +248,7 @@ class ProcessLauncher:
     async def release(self, run: ClaimedRun) -> None:
         """Release a run whose outcome is committed. Its log, context and record stay."""
         name = run.name
-        if any(child.order.name == name for child in self._children.values()):
+        if any(child.name == name for child in self._children.values()):
             return
         self._names.discard(name)
         self._folder(name).remove_private_files()
@@ -207,15 +266,14 @@ class ProcessLauncher:
             _, unfinished = await asyncio.wait(set(self._watches), timeout=max(self._graces.values()) + CLOSE_SECONDS)
             for watch in unfinished:
                 watch.cancel()
+        await self._holders.close()
 
     def _folder(self, name: str) -> RunFolder:
         return RunFolder(self._runs_home / name)
 
-    async def _watch(self, child: Child) -> None:
+    async def _watch(self, order: RunOrder, child: Child, holder: Holder | None) -> None:
         """Follow one run from its start to the report of its end."""
-        events: set[asyncio.Future[Any]] = {child.ended, child.stopping}
-        await asyncio.wait(events, timeout=child.order.deadline, return_when=asyncio.FIRST_COMPLETED)
-        stop = None if child.ended.done() else child.stopping.result() if child.stopping.done() else Stop.DEADLINE
+        stop = await self._wait_for_end(order, child, holder)
         if stop is not None:
             signal_processes(scan_session(child.session).members, signal.SIGTERM)
             await wait_for_session(child.session, self._graces[stop])
@@ -224,8 +282,24 @@ class ProcessLauncher:
         if child.tee is not None:
             await asyncio.to_thread(child.tee.finish, CLOSE_SECONDS)
         child.reap()
-        del self._children[child.order.run]
-        self._ends.put_nowait(_end_by_launcher(child, stop, status) if stop else _end_by_itself(child, status))
+        if holder is not None:
+            succeeded = stop is None and status.code == 0
+            await self._holders.give_back(holder, succeeded=succeeded, reusable=child.folder.is_reusable)
+        del self._children[order.run]
+        self._ends.put_nowait(
+            _end_by_launcher(order, child.folder, stop, status) if stop else _end_by_itself(order, child, status)
+        )
+
+    async def _wait_for_end(self, order: RunOrder, child: Child, holder: Holder | None) -> Stop | None:
+        """Wait for the end of a run. Return why the run has to be ended; None if it has ended by itself."""
+        events: set[asyncio.Future[Any]] = {child.ended, child.stopping}
+        jvm = {holder.child.ended} if holder is not None else set()
+        await asyncio.wait(events | jvm, timeout=order.deadline, return_when=asyncio.FIRST_COMPLETED)
+        why = Stop.DEADLINE
+        if holder is not None and holder.has_ended:
+            await asyncio.wait(events, timeout=JVM_GRACE, return_when=asyncio.FIRST_COMPLETED)
+            why = Stop.NO_HOLDER
+        return None if child.ended.done() else child.stopping.result() if child.stopping.done() else why
 
     def _watch_done(self, watch: asyncio.Task[None]) -> None:
         """Report an error of a watch through `ended`. Otherwise the engine would wait for the end forever."""
@@ -234,26 +308,20 @@ class ProcessLauncher:
             self._ends.put_nowait(error)
 
 
-def _end_by_itself(child: Child, status: ExitStatus) -> Ended:
+def _end_by_itself(order: RunOrder, child: Child, status: ExitStatus) -> Ended:
     """Return the end of a run that ended by itself."""
     if status.code == REFUSED:
         record = read_record(child.folder.record)
         if not isinstance(record, Record) or record.token != child.token:
-            return _report(child.order, child.folder, lost=_why_refused(child.order, child.folder))
+            return _report(order, child.folder, lost=_why_refused(order, child.folder))
     if status == ExitStatus():
-        return _report(child.order, child.folder, lost="its exit code was collected by another part of this program")
-    return _report(child.order, child.folder, status)
+        return _report(order, child.folder, lost="its exit code was collected by another part of this program")
+    return _report(order, child.folder, status)
 
 
-def _end_by_launcher(child: Child, stop: Stop, status: ExitStatus) -> Ended:
+def _end_by_launcher(order: RunOrder, folder: RunFolder, stop: Stop, status: ExitStatus) -> Ended:
     """Return the end of a run that the launcher ended. Its exit code is dropped: after SIGTERM it means nothing."""
-    return _report(
-        child.order,
-        child.folder,
-        ExitStatus(signal=status.signal),
-        stop=stop,
-        lost="stopped by the runner" if stop is Stop.LOST else None,
-    )
+    return _report(order, folder, ExitStatus(signal=status.signal), stop=stop, lost=_LOST.get(stop))
 
 
 def _why_refused(order: RunOrder, folder: RunFolder) -> str:

@@ -20,6 +20,8 @@ together at any time: all of them belong to the run, or none.
     has its folder in the environment (every run has it, in DATAFLOW_CONTEXT). Otherwise nothing is proven and no
     process is killed.
 
+If the run has used the JVM of a holder, the same is proven of the holder: the JVM executes what the run has begun.
+
 This module never guesses. If nothing is proven, it reports that, with a remedy.
 """
 
@@ -38,64 +40,74 @@ BY_HAND = "when it is certain that it has ended, run `dataflow lost RUN`"
 
 
 async def prove_dead(folder: RunFolder, then: Host, here: Host, seconds: float = KILL_SECONDS) -> Proof:
-    """Prove that the run of `folder`, started at `then`, does not run and never will.
+    """Prove that the run of `folder`, started at `then`, does not run and never will, not even in a JVM of a holder.
 
     `seconds`: how long to wait for the end of killed processes.
     """
-    run = folder.path.name
-    verdict = _judge_host(run, then, here)
+    run = f"run {folder.path.name}"
+    proof = await _prove(run, folder, then, here, seconds)
+    try:
+        holder = folder.read_holder() if proof.dead else None
+    except OSError as error:
+        return Proof(False, f"nothing is known about the JVM of {run}: {error}; make its folder readable")
+    if holder is None:
+        return proof
+    held = await _prove(f"the shared JVM of {run}", holder, then, here, seconds)
+    return Proof(True, f"{proof.reason}; {held.reason}") if held.dead else held
+
+
+async def _prove(what: str, folder: RunFolder, then: Host, here: Host, seconds: float) -> Proof:
+    verdict = _judge_host(what, then, here)
     if verdict is not None:
         return verdict
     try:
-        return await _judge_record(folder, then, here, seconds)
+        return await _judge_record(what, folder, then, here, seconds)
     except OSError as error:
-        return Proof(False, f"nothing is known about run {run}: {error}; make its folder and /proc readable")
+        return Proof(False, f"nothing is known about {what}: {error}; make its folder and /proc readable")
 
 
-async def _judge_record(folder: RunFolder, then: Host, here: Host, seconds: float) -> Proof:
-    run = folder.path.name
+async def _judge_record(what: str, folder: RunFolder, then: Host, here: Host, seconds: float) -> Proof:
     if place_tombstone(folder.record, here):
-        return Proof(True, f"run {run} was never started")
+        return Proof(True, f"{what} was never started")
     record = read_record(folder.record)
     if isinstance(record, Tombstone):
-        return Proof(True, f"run {run} was never started: an earlier process gave it up")
+        return Proof(True, f"{what} was never started: an earlier process gave it up")
     if not isinstance(record, Record):
-        return Proof(False, f"{folder.record} does not say which process the run was; {BY_HAND}")
+        return Proof(False, f"{folder.record} does not say which process {what} was; {BY_HAND}")
     recorded = Host(then.name, f"{record.boot}/{record.namespace}")
-    return _judge_host(run, recorded, here) or await _end(folder, record, seconds)
+    return _judge_host(what, recorded, here) or await _end(what, folder, record, seconds)
 
 
-def _judge_host(run: str, then: Host, here: Host) -> Proof | None:
+def _judge_host(what: str, then: Host, here: Host) -> Proof | None:
     """Return the proof that follows from the two hosts alone; None if the processes have to be inspected."""
     if then.name != here.name:
         return Proof(
             False,
-            f"run {run} was started on host {then.name}, which can't be seen from {here.name}; {BY_HAND}",
+            f"{what} was started on host {then.name}, which can't be seen from {here.name}; {BY_HAND}",
         )
     boot, namespace = boot_and_namespace(then)
     boot_now, namespace_now = boot_and_namespace(here)
     if boot != boot_now:
-        return Proof(True, f"host {here.name} has restarted since run {run} was started")
+        return Proof(True, f"host {here.name} has restarted since {what} was started")
     if namespace != namespace_now:
-        return Proof(False, f"run {run} was started in another container of host {here.name}; {BY_HAND}")
+        return Proof(False, f"{what} was started in another container of host {here.name}; {BY_HAND}")
     return None
 
 
-async def _end(folder: RunFolder, record: Record, seconds: float) -> Proof:
-    run = folder.path.name
+async def _end(what: str, folder: RunFolder, record: Record, seconds: float) -> Proof:
     leader, scan = await _look(record.pid)
     if (leader is not None and leader.start != record.start) or scan.empty:
-        return Proof(True, f"run {run} had already ended")
+        return Proof(True, f"{what} had already ended")
     if leader is None and not any(_belongs(process.pid, folder) for process in scan.members):
         numbers = _numbers({process.pid for process in scan.members})
-        return Proof(False, f"process {numbers} may be left from run {run}: end it if it is; {BY_HAND}")
+        return Proof(False, f"process {numbers} may be left from {what}: end it if it is; {BY_HAND}")
     killed, left = await kill_session(record.pid, since=record.start, seconds=seconds)
     if left:
-        return Proof(False, f"process {_numbers(left)} of run {run} can't be ended from here: end it; {BY_HAND}")
+        return Proof(False, f"process {_numbers(left)} of {what} can't be ended from here: end it; {BY_HAND}")
     if not killed:
-        return Proof(True, f"run {run} had already ended")
+        return Proof(True, f"{what} had already ended")
     count = "1 process" if len(killed) == 1 else f"{len(killed)} processes"
-    return Proof(True, f"killed {count} left from run {run}")
+    return Proof(True, f"killed {count} left from {what}")
 
 
 async def _look(session: int) -> tuple[Process | None, Scan]:

@@ -9,18 +9,34 @@ from opendataflow.names import OutcomeClass, Preflight, StepStatus
 
 
 @dataclass(frozen=True)
+class HolderOrder:
+    """A JVM that runs of one job share, one after another (a holder). Runs with equal orders may share one.
+
+    `command`: starts the JVM; `{run_folder}` is the folder of the holder. `most_runs`: the number of runs after which
+    it ends. `longest_idle`, `longest_age`: in seconds.
+    """
+
+    command: "Command"
+    most_runs: int
+    longest_idle: float
+    longest_age: float
+
+
+@dataclass(frozen=True)
 class Command:
     """The command of a run.
 
     `argv`: the program and its arguments; no shell is used. `env`: all variables that the launcher adds to its own
     environment. `cwd`: the working directory. `files`: file name -> text. The launcher writes these files (the context,
     Spark's properties) to the folder of the run before it starts; `env` refers to them with `{run_folder}`.
+    `holder`: the JVM that the run may share; None for a JVM of its own.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
     files: Mapping[str, str] = field(default_factory=dict)
+    holder: HolderOrder | None = None
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ class JobRun:
         if not needs_tests:  # unit tests report missing modules, too, and then no attempt of the chunk is lost
             check_modules(resolved)
         with ExitStack() as stack:
-            spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", required_drivers(pipeline)))
+            spark = stack.enter_context(local_session(pipeline.slug, required_drivers(pipeline), data_id))
             if order.preflight:
                 from opendataflow.spark.pipeline.io.spark_preflight import look_with_spark  # see _run_steps
 

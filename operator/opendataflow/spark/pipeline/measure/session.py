@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,11 +14,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from opendataflow.core.databases.dialect import Driver
 from opendataflow.errors import NotInstalled
+from opendataflow.names import HOLDER_CONNECTION
 from opendataflow.spark import archiving, class_archive
+from opendataflow.spark.pipeline.measure.shared_jvm import Holder, Start, detach
+from opendataflow.spark.pipeline.project.reporting import log_line
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -70,13 +74,15 @@ _OURS: dict[str, bool | float | int | str | None] = {
 
 
 @contextmanager
-def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkSession"]:
+def local_session(name: str, drivers: Sequence[Driver] = (), chunk: str = "") -> Iterator["SparkSession"]:
     """Yield the session of this process, or a new session that is stopped at the end.
 
-    `drivers`: required JDBC drivers and connectors. Spark downloads missing ones from Maven and keeps them. Raises
-    NotInstalled if pyspark, Java or a driver is missing.
+    If the launcher has given the JVM of a holder to this run, the new session is in this JVM, which goes on.
+
+    `name`, `chunk`: for the name of the application. `drivers`: required JDBC drivers and connectors. Spark downloads
+    missing ones from Maven and keeps them. Raises NotInstalled if pyspark, Java or a driver is missing.
     """
-    with _in_utc(), _session(name, drivers) as spark:
+    with _in_utc(), _session(name, drivers, chunk) as spark:
         yield spark
 
 
@@ -95,9 +101,9 @@ def _in_utc() -> Iterator[None]:
 
 
 @contextmanager
-def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
+def _session(name: str, drivers: Sequence[Driver], chunk: str) -> Iterator["SparkSession"]:
     try:
-        from pyspark import SparkConf, SparkContext, util  # optional and slow to import
+        from pyspark import util  # optional and slow to import
         from pyspark.errors import PySparkException  # see above
         from pyspark.logger import PySparkLogger  # see above
         from pyspark.sql import SparkSession  # see above
@@ -111,7 +117,11 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
         yield running
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the `python3` of PATH
-    builder = SparkSession.builder.appName(name).config(map=_OURS)
+    shared = _shared_session(name, drivers)
+    if shared is not None:
+        yield shared
+        archiving.start_in_background(os.environ, spark_home(), sys.executable)
+        return
     archive = class_archive.pyspark_variables(os.environ, spark_home())
     with (
         _environment(archive),
@@ -119,12 +129,7 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
         _output_to(log),
     ):
         try:
-            with _keep_interrupt_handler():
-                SparkContext._ensure_initialized(conf=_settings_of_java(drivers))
-                given = SparkConf()  # of the JVM, which knows all settings of the user
-                for key, value in _CONF.items():
-                    builder = builder if given.contains(key) else builder.config(key, value)
-                spark = builder.getOrCreate()
+            spark = _create_session(f"{name} {chunk}".rstrip(), drivers)
             _wait_for_java_at_exit()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
@@ -133,6 +138,70 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
     finally:
         _stop(spark)
         archiving.start_in_background(os.environ, spark_home(), sys.executable)
+
+
+def _create_session(name: str, drivers: Sequence[Driver]) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext  # optional and slow to import
+    from pyspark.sql import SparkSession  # see above
+
+    builder = SparkSession.builder.appName(name).config(map=_OURS)
+    with _keep_interrupt_handler():
+        SparkContext._ensure_initialized(conf=_settings_of_java(drivers))
+        given = SparkConf()  # of the JVM, which knows all settings of the user
+        for key, value in _CONF.items():
+            builder = builder if given.contains(key) else builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def _shared_session(name: str, drivers: Sequence[Driver]) -> "SparkSession | None":
+    """Return a session in the JVM of the holder that the launcher has given to this run, if there is one.
+
+    If the JVM can't be used, the run starts its own.
+    """
+    from py4j.protocol import Py4JError  # optional and slow to import
+    from pyspark.errors import PySparkException  # see above
+
+    holder = Holder.take(os.environ)
+    if holder is None:
+        return None
+    obstacle = holder.find_obstacle(_start(drivers))
+    if obstacle is None:
+        try:
+            with _keep_interrupt_handler(), _environment(holder.gateway):
+                holder.attach()
+            return holder.open(_create_session(name, drivers))
+        except (PySparkException, Py4JError, OSError) as error:
+            obstacle = f"it fails ({type(error).__name__})"
+    log_line(f"this run has a JVM of its own, as it can't use the shared one: {obstacle}")
+    detach()
+    return None
+
+
+def _start(drivers: Sequence[Driver]) -> Start:
+    from pyspark import __version__  # optional and slow to import
+
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return Start(os.getcwd(), __version__, arguments, dict(_settings_of_java(drivers).getAll()))
+
+
+def replace_with_jvm(drivers: Sequence[Driver], folder: Path) -> NoReturn:
+    """Replace this process by the JVM that pyspark would start, and describe it in the folder of a holder.
+
+    Raises NotInstalled if Spark is missing, and OSError.
+    """
+    home = spark_home()
+    start = _start(drivers)
+    start.write(folder)
+    own = {
+        **os.environ,
+        **class_archive.pyspark_variables(os.environ, home),
+        "TZ": "UTC",
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / HOLDER_CONNECTION),
+    }
+    settings = [word for key, value in start.settings.items() for word in ("--conf", f"{key}={value}")]
+    program = str(home / "bin" / "spark-submit")
+    os.execve(program, [program, *settings, *shlex.split(own.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))], own)
 
 
 def _stop(spark: "SparkSession") -> None:
@@ -173,8 +242,13 @@ def explain_java_exit(timeout: float) -> str | None:
     from pyspark import SparkContext  # optional and slow to import
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    holder = Holder.used()
+    code: int | None = None
     try:
-        code = None if process is None else process.wait(timeout)
+        if process is not None:
+            code = process.wait(timeout)
+        elif holder is not None:
+            code = holder.exit_code(timeout)
     except subprocess.TimeoutExpired:
         return None
     how = {

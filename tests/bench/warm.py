@@ -1,0 +1,89 @@
+"""What a chunk of a small pipeline costs with a JVM of its own, and with a JVM that chunks share.
+
+    python -m tests.bench.warm [--chunks N]
+
+Both ways run with one chunk, and with N more. So the figures of a later chunk have no share of the start of the
+program and of the first JVM.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
+DATAFLOW = [sys.executable, "-c", "from opendataflow.cli.main import main; main()"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU time and wall time, in seconds."""
+
+    cpu: float
+    wall: float
+
+    def later(self, first: "Cost", chunks: int) -> "Cost":
+        """The cost of each of the chunks after the first one."""
+        return Cost((self.cpu - first.cpu) / chunks, (self.wall - first.wall) / chunks)
+
+    def __str__(self) -> str:
+        return f"{self.cpu:6.1f} CPU-s {self.wall:6.1f} s wall"
+
+
+def measure(folder: Path, chunks: int, *, warm: bool) -> Cost:
+    """Run the example for a number of chunks in a new home, with its own embedded database."""
+    scene = folder / f"{'warm' if warm else 'cold'}-{chunks}"
+    shutil.copytree(EXAMPLE, scene, ignore=shutil.ignore_patterns("output", "__pycache__"))
+    days = [f"2013-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 29)][:chunks]
+    pipeline = {"project": {"path": "."}, "pipeline": "delays", "warm": {"enabled": warm}}
+    spec = {"inputs": ["flights"], "outputs": ["delays"], "runtime": {"pipeline": pipeline}}
+    documents = [
+        {"kind": "DataSet", "metadata": {"name": "flights"}, "spec": {"chunkSource": {"list": days}}},
+        {"kind": "DataSet", "metadata": {"name": "delays"}},
+        {"kind": "DataFlowJob", "metadata": {"name": "delays"}, "spec": spec},
+    ]
+    file = scene / "job.yaml"
+    file.write_text("\n---\n".join(json.dumps({"apiVersion": "opendataflow.io/v1alpha1", **it}) for it in documents))
+    environ = {**os.environ, "DATAFLOW_HOME": str(scene / "home")}
+    _run("apply", "-f", str(file), environ=environ)
+    before, begin = _cpu(), time.monotonic()
+    _run("local", "-f", str(file), "--until-caught-up", "--parallelism=1", environ=environ)
+    return Cost(_cpu() - before, time.monotonic() - begin)
+
+
+def _run(*arguments: str, environ: Mapping[str, str]) -> None:
+    done = subprocess.run([*DATAFLOW, *arguments], env=environ, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"dataflow {' '.join(arguments)} has failed:\n{done.stdout}{done.stderr}")
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure both ways, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=20, help="the number of chunks after the first one")
+    chunks = parser.parse_args().chunks
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    with tempfile.TemporaryDirectory(prefix="dataflow-bench-") as name:
+        Path(name).chmod(0o755)  # the embedded Postgres may run as another user
+        for way in ("cold", "warm"):
+            first = measure(Path(name), 1, warm=way == "warm")
+            print(f"{way}: program and first chunk {first}", flush=True)
+            later = measure(Path(name), 1 + chunks, warm=way == "warm").later(first, chunks)
+            print(f"{way}: each later chunk        {later}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
