@@ -11,7 +11,7 @@ from opendataflow.control.resources.catalog import Catalog, Fault, Key
 from opendataflow.control.resources.orders import OrderMakers
 from opendataflow.control.resources.reconcile import Reconciler
 from opendataflow.control.resources.requests import Requests
-from opendataflow.errors import DataflowError, LeadershipLost, Unreachable
+from opendataflow.errors import DataflowError, LeadershipLost, LimitReached, Unreachable
 from opendataflow.model.records.plan import Applied, Plan
 from opendataflow.names import Reason
 from opendataflow.store.store import Store
@@ -109,6 +109,20 @@ async def test_a_resource_that_has_failed_is_tried_again(monkeypatch: pytest.Mon
     assert scene.fault(BAD) is None
     assert scene.declaring.owners.count(BAD.owner) == 4
     assert scene.declaring.owners.count(GOOD.owner) == 1
+
+
+async def test_a_refused_resource_is_tried_again_after_changes_of_its_own_namespace_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = Key("DataSet", BAD.namespace, "more")
+    scene = Scene(monkeypatch, LimitReached("too many"))
+    await scene.run_until_accepted(GOOD)
+    assert scene.reconciler.waiting == 0
+    assert scene.declaring.owners == [BAD.owner, GOOD.owner]
+    scene.catalog.put(parse_entry(more.kind, body(more)))
+    scene.reconciler.enqueue(more)
+    await scene.run_until_accepted(more, BAD)
+    assert scene.declaring.owners == [BAD.owner, GOOD.owner, more.owner, BAD.owner]
 
 
 async def test_a_failure_at_the_start_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,12 @@ def test_whatever_a_tenant_creates_is_taken_over_or_refused_in_a_sentence_and_th
     with always_healthy(running) as answers:
         assert put(tenant, other_namespace, made) > EXAMPLES // 10
         victim.until_done(victim.key("load"), 20)
-        wait_until(lambda: not unreported(victim.api, other_namespace), "everything is reported")
+        wait_until(
+            lambda: not unreported(victim.api, other_namespace),
+            "everything is reported",
+            seconds=max(240, EXAMPLES / 5),
+            every=0.1 + EXAMPLES / 5000,  # to read ten thousand resources takes a while
+        )
         victim.flow("later", 2)
         victim.until_done(victim.key("later"), 2)
     print(f"{len(answers)} answers of /healthz, the slowest after {max(answers):.2f} s")

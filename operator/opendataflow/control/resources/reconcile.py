@@ -1,8 +1,9 @@
 """Declares custom resources in the store, one at a time, and removes the declarations of deleted resources.
 
-A refused resource gets a fault, and no run of it starts. It is tried again when another resource changes. The store is
-asked only if a resource differs from its recorded declaration, which an earlier operator may have written. Any failure
-of one resource becomes its fault, and others are handled as before.
+A refused resource gets a fault, and no run of it starts. It is tried again when another resource of its namespace
+changes, or any resource if it reads shared data. So the refused resources of one tenant cost others nothing. The store
+is asked only if a resource differs from its recorded declaration, which an earlier operator may have written. Any
+failure of one resource becomes its fault, and others are handled as before.
 """
 
 import asyncio
@@ -263,10 +264,11 @@ class Reconciler:
         return orders
 
     def _requeue_dependents(self, changed: Key, dataset: str | None = None) -> None:
-        """Enqueue refused resources, which may be valid now, and the jobs of a changed data set, given by its key."""
+        """Enqueue refused resources that may be valid now, and the jobs of a changed data set, given by its key."""
         for entry in self._catalog:
             uses = isinstance(entry.model, DataFlowJob) and _uses(entry.key.namespace, entry.model, dataset)
-            if entry.key != changed and entry.model is not None and (entry.fault is not None or uses):
+            refused = entry.fault is not None and _depends(entry, changed.namespace)
+            if entry.key != changed and entry.model is not None and (refused or uses):
                 self._pending.put(entry.key)
 
     async def _remove(self, entry: Entry) -> None:
@@ -302,6 +304,12 @@ def _consent(model: DataSet | DataFlowJob) -> Consent:
 def _uses(namespace: str, job: DataFlowJob, dataset: str | None) -> bool:
     inputs = (input_key(namespace, written) for written in job.spec.inputs)
     return dataset in (*inputs, *(key_of(namespace, written) for written in job.spec.outputs))
+
+
+def _depends(entry: Entry, namespace: str) -> bool:
+    """Return whether a change in a namespace can make a refused resource valid: it is in it, or reads shared data."""
+    inputs = entry.model.spec.inputs if isinstance(entry.model, DataFlowJob) else ()
+    return entry.key.namespace == namespace or any("/" in written for written in inputs)
 
 
 def _reason(error: InvalidInput | Refused) -> Reason:
