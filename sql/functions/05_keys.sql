@@ -13,6 +13,13 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN strpos(p_key, '/') > 0 THEN split_part(p_key, '/', 2) ELSE p_key END
 $$;
 
+-- Return whether the ids of a job become chunks of one of its data sets. Not of a data set of another namespace, which the job only
+-- reads, and not of `today`, which belongs to all: their chunks would be tasks of the jobs of others.
+CREATE FUNCTION opendataflow.spreads_to(p_job text, p_dataset text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_dataset <> 'today' AND opendataflow.namespace_of(p_dataset) = opendataflow.namespace_of(p_job)
+$$;
+
 -- Raise DF001 if a text is neither an id nor `namespace/id`.
 CREATE FUNCTION opendataflow.require_keys(p_keys text[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$

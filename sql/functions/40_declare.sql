@@ -14,8 +14,8 @@ BEGIN
 END $$;
 
 -- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
--- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
--- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, DONE if an output is already READY, or
+-- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job to which its
+-- ids spread, and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, DONE if an output is already READY, or
 -- FAILED if their id returns and their job's last run has failed.
 -- Retired chunks and tasks among them get back what they were, also out of the range of their job.
 -- The caller holds level 0 for all reachable data sets. p_more_datasets, p_more_ids: chunks that it locks afterwards,
@@ -37,8 +37,9 @@ BEGIN
         FROM reached r
         CROSS JOIN jobs_with_source(r.dataset) j
         CROSS JOIN datasets_of(j.id) AS l(dataset)
-        WHERE in_range(r.data_id, j.chunk_from, j.chunk_to)
-           OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL)
+        WHERE spreads_to(j.id, l.dataset)
+          AND (in_range(r.data_id, j.chunk_from, j.chunk_to)
+               OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL))
     )
     SELECT array_agg(dataset), array_agg(data_id) INTO v_datasets, v_ids FROM reached;
 

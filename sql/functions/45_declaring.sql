@@ -61,12 +61,13 @@ BEGIN
             SELECT d FROM unnest(p_datasets) AS d
             UNION
             SELECT s.dataset FROM upstream u
-            CROSS JOIN LATERAL (SELECT * FROM job_dataset l WHERE l.dataset = u.dataset OFFSET 0) l
+            CROSS JOIN LATERAL (SELECT * FROM job_dataset l WHERE l.dataset = u.dataset AND spreads_to(l.job, l.dataset) OFFSET 0) l
             CROSS JOIN LATERAL (SELECT * FROM job_source s WHERE s.job = l.job OFFSET 0) s
         ), linked AS (
             SELECT j FROM unnest(p_jobs) AS j
             UNION
-            SELECT l.job FROM upstream u CROSS JOIN LATERAL (SELECT * FROM job_dataset l WHERE l.dataset = u.dataset OFFSET 0) l
+            SELECT l.job FROM upstream u
+            CROSS JOIN LATERAL (SELECT * FROM job_dataset l WHERE l.dataset = u.dataset AND spreads_to(l.job, l.dataset) OFFSET 0) l
         )
         SELECT jsonb_build_object('declared', sum(d.declared), 'total', sum(d.total)) FROM declaring d
         WHERE CASE d.kind WHEN 'dataset' THEN d.id IN (SELECT u.dataset FROM upstream u) ELSE d.id IN (SELECT k.j FROM linked k) END
@@ -258,10 +259,14 @@ BEGIN
         END IF;
         v_fresh := v_ids;
         FOR v_other IN SELECT d FROM datasets_of(v_job.id) AS d WHERE d <> p_dataset ORDER BY d LOOP
-            WITH made AS (
-                INSERT INTO chunk (dataset, data_id) SELECT v_other, i FROM unnest(v_ids) AS i ORDER BY i ON CONFLICT DO NOTHING RETURNING data_id
-            ) SELECT array_agg(m.data_id) INTO v_new FROM made m;
-            v_queued := v_queued || add_new_rows(v_other, v_new, false);
+            IF spreads_to(v_job.id, v_other) THEN
+                WITH made AS (
+                    INSERT INTO chunk (dataset, data_id) SELECT v_other, i FROM unnest(v_ids) AS i ORDER BY i ON CONFLICT DO NOTHING RETURNING data_id
+                ) SELECT array_agg(m.data_id) INTO v_new FROM made m;
+                v_queued := v_queued || add_new_rows(v_other, v_new, false);
+            ELSE
+                v_new := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE NOT EXISTS (SELECT FROM chunk_of(v_other, i)));
+            END IF;
             IF coalesce(cardinality(v_new), 0) < cardinality(v_ids) THEN
                 v_fresh := ARRAY(SELECT i FROM unnest(v_fresh || v_new) AS i GROUP BY i HAVING count(*) = 2);
             END IF;

@@ -114,7 +114,9 @@ BEGIN
             SELECT n.*, h.*
             FROM (SELECT row_number() OVER () AS place, f.* FROM found f) AS n
             CROSS JOIN LATERAL (
-                SELECT count(*) FILTER (WHERE c.is_input AND (c.status = 'READY' OR n.forced)) = cardinality(v_inputs)
+                SELECT count(*) FILTER (WHERE c.is_input AND (c.status = 'READY' OR n.forced))
+                           = CASE WHEN n.forced THEN (SELECT count(*) FROM chunk x WHERE x.dataset = ANY (v_inputs) AND x.data_id = n.data_id)
+                                  ELSE cardinality(v_inputs) END
                        AND count(*) FILTER (WHERE NOT c.is_input AND NOT blocks_output(n.forced, c.status, c.readers, c.run, n.last_run))
                            = cardinality(v_outputs) AS claimable,
                        array_agg(c.dataset ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS reads,

@@ -4,9 +4,10 @@
 -- Functions in SQL compare whole lists, so they set the planner's usual joins (99_settings.sql forbids them elsewhere).
 
 -- Return the links of all jobs after the apply, with their ranges. `is_source`: the ids of the data set create tasks.
+-- `spreads`: the ids of the job become chunks of the data set.
 -- ROWS: fewer than a step downstream is estimated at, so that recursive queries hash the links once and not in each step.
 CREATE FUNCTION opendataflow.links_after(p_jobs jsonb)
-RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean, chunk_from text, chunk_to text)
+RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean, spreads boolean, chunk_from text, chunk_to text)
 LANGUAGE sql STABLE ROWS 50 SET search_path = opendataflow, pg_temp AS $$
     WITH link AS (
         SELECT j.value ->> 'id' AS job, d AS dataset, false AS is_output, j.value ->> 'chunk_from' AS chunk_from, j.value ->> 'chunk_to' AS chunk_to
@@ -19,7 +20,8 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = opendataflow, pg_temp AS $$
         WHERE l.job NOT IN (SELECT j.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS j)
     )
     SELECT l.job, l.dataset, l.is_output,
-           NOT l.is_output OR NOT EXISTS (SELECT FROM link i WHERE i.job = l.job AND NOT i.is_output), l.chunk_from, l.chunk_to
+           NOT l.is_output OR NOT EXISTS (SELECT FROM link i WHERE i.job = l.job AND NOT i.is_output), spreads_to(l.job, l.dataset),
+           l.chunk_from, l.chunk_to
     FROM link l
 $$;
 
@@ -78,13 +80,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         SELECT c.dataset, c.data_id
         FROM (SELECT r.dataset, r.data_id FROM removed r
               UNION
-              SELECT l.dataset, o.data_id FROM orphan o JOIN link l ON l.job = o.job) s
+              SELECT l.dataset, o.data_id FROM orphan o JOIN link l ON l.job = o.job AND l.spreads) s
         CROSS JOIN chunk_of(s.dataset, s.data_id) c WHERE c.retired_from IS NULL
         UNION
         SELECT c.dataset, c.data_id
         FROM candidate b
         JOIN link s ON s.dataset = b.dataset AND s.is_source
-        JOIN link l ON l.job = s.job
+        JOIN link l ON l.job = s.job AND l.spreads
         CROSS JOIN chunk_of(l.dataset, b.data_id) c WHERE c.retired_from IS NULL
     ),
     upstream(dataset) AS (  -- only these can support a candidate or an orphaned task
@@ -106,7 +108,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         SELECT l.dataset, v.data_id
         FROM there v
         JOIN link s ON s.dataset = v.dataset AND s.is_source
-        JOIN link l ON l.job = s.job
+        JOIN link l ON l.job = s.job AND l.spreads
         WHERE in_range(v.data_id, s.chunk_from, s.chunk_to) OR EXISTS (SELECT FROM chunk_of(l.dataset, v.data_id))
     )
     SELECT v.dataset, v.data_id, false FROM there v
@@ -368,7 +370,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         UNION
         SELECT l.dataset, r.data_id
         FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source
-        JOIN link l ON l.job = s.job
+        JOIN link l ON l.job = s.job AND l.spreads
         WHERE in_range(r.data_id, s.chunk_from, s.chunk_to)
            OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL)
     )

@@ -70,7 +70,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 
     UNION ALL
     SELECT format('task %s/%s has no chunk in its data set %s', t.job, t.data_id, l.dataset)
-    FROM live t JOIN job_dataset l ON l.job = t.job
+    FROM live t JOIN job_dataset l ON l.job = t.job AND spreads_to(l.job, l.dataset)
     WHERE t.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED', 'RETIRED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, t.data_id))
 
     UNION ALL

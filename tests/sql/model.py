@@ -47,8 +47,8 @@ class Job:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """All its data sets."""
-        return self.inputs + self.outputs
+        """The data sets that get its ids: all but `today`, which belongs to all jobs."""
+        return tuple(d for d in self.inputs + self.outputs if d != "today")
 
     @property
     def sources(self) -> tuple[str, ...]:

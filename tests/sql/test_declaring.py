@@ -491,6 +491,29 @@ def test_a_namespace_has_no_more_than_its_limits(
     assert declaring(many) == [("dataset", "team/d", 0, 30)]
 
 
+def test_batches_create_no_chunks_in_a_shared_data_set(many: Connection) -> None:
+    shared = of_namespace("team", graph.source("one", "0-9", "x")) | {"share_with": ["other"]}
+    mix = {**of_namespace("other", job("mix", ["d"], ["made"])), "inputs": ["team/one", "other/d"]}
+    apply(many, [shared, of_namespace("other", ranged("d", 25)), of_namespace("other", {"id": "made"})], [])
+    apply(many, [], [mix])
+    assert finish(many) > 2
+    assert {key for key in chunks(many) if key.startswith("team/")} == {"team/one/0-9", "team/one/x"}
+    found = tasks(many)
+    assert len(found) == 26
+    assert [key for key, state in found.items() if state == "QUEUED"] == ["other/mix/0-9"]
+    assert problems(many) == []
+
+
+def test_a_shared_data_set_is_complete_while_its_reader_declares_chunks(many: Connection) -> None:
+    shared = of_namespace("team", graph.source("one", "1")) | {"share_with": ["other"]}
+    mix = {**of_namespace("other", job("mix", ["d"], ["made"])), "inputs": ["team/one", "other/d"]}
+    apply(many, [shared], [of_namespace("team", job("load", ["one"], []))])
+    apply(many, [of_namespace("other", ranged("d", 25)), of_namespace("other", {"id": "made"})], [mix])
+    assert declaring(many) != []
+    assert status(many, "team/load")["declaring"] is None
+    assert status(many, "other/mix")["declaring"] is not None
+
+
 ROWS = Jsonb({"rows": 20})
 
 

@@ -160,3 +160,58 @@ def test_a_job_of_a_namespace_reads_no_data_set_of_a_file_but_today(rolled_back:
     apply(db, [], [job("team/daily", ["today"], ["team/day"], owner="team/daily", first_day="2013-01-01")])
     with pytest.raises(DatabaseError, match="no namespace and is not shared; to move it: dataflow db assign raw team"):
         apply(db, [], [job("team/load", ["raw"], ["team/out"], owner="team/load")])
+
+
+def test_the_ids_of_a_job_become_no_chunks_of_a_data_set_that_it_only_reads(rolled_back: Connection) -> None:
+    db, lease = rolled_back, open_lease(rolled_back)
+    shared = dataset("team/flights", "1") | OWNED | {"share_with": ["other"]}
+    apply(db, [shared, dataset("team/out")], [job("team/load", ["team/flights"], ["team/out"], owner="team/load")])
+    own = dataset("other/own", "1", "x", "y")
+    mix = job("other/mix", ["team/flights", "other/own"], ["other/made"], owner="other/mix")
+    apply(db, [own, dataset("other/made")], [mix])
+    assert {key for key in chunks(db) if key.startswith("team/")} == {"team/flights/1", "team/out/1"}
+    waiting = {"other/mix/x": "WAITING", "other/mix/y": "WAITING"}
+    assert tasks(db) == {"team/load/1": "QUEUED", "other/mix/1": "QUEUED"} | waiting
+    assert problems(db) == []
+
+    db.execute("SELECT opendataflow.publish('team/flights', '{x}', 'team')")
+    assert tasks(db)["other/mix/x"] == "QUEUED"
+    assert tasks(db)["team/load/x"] == "QUEUED"
+    db.execute("SELECT opendataflow.force('other/mix', '{y}', 'other')")
+    assert {run["data_id"] for run in claim(db, lease, "other/mix", 3)} == {"1", "x", "y"}
+    assert "team/flights/y" not in chunks(db)
+    assert problems(db) == []
+
+
+def test_a_reader_neither_keeps_nor_withdraws_the_chunks_of_another_namespace(rolled_back: Connection) -> None:
+    db = rolled_back
+    shared = dataset("team/flights", "1", "2", "3") | OWNED | {"share_with": ["other"]}
+    mix = job("other/mix", ["team/flights", "other/own"], ["other/made"], owner="other/mix")
+    apply(db, [shared, dataset("other/own", "1", "2"), dataset("other/made")], [])
+    apply(db, [], [mix])
+    apply(db, [dataset("other/own", "1")], [])
+    assert chunks(db)["team/flights/2"] == "READY"
+    assert tasks(db)["other/mix/2"] == "QUEUED"  # its own chunk stays, because the job reads the id elsewhere
+    apply(db, [shared | dataset("team/flights", "3")], [])
+    assert chunks(db)["team/flights/1"] == "RETIRED"
+    assert "other/mix/2" not in tasks(db)
+    assert tasks(db)["other/mix/1"] == "WAITING"
+    assert problems(db) == []
+    apply(db, [dataset("other/own", "1", "2")], [])
+    assert chunks(db)["team/flights/2"] == "RETIRED"
+    assert problems(db) == []
+
+
+def test_the_ids_of_a_job_become_no_days(rolled_back: Connection) -> None:
+    db = rolled_back
+    apply(db, [dataset("team/day")], [job("team/daily", ["today"], ["team/day"], first_day="2013-01-01")])
+    both = job("other/daily", ["today", "other/own"], ["other/day"], first_day="2013-01-01")
+    apply(db, [dataset("other/own", "2013-01-01", "2013-x"), dataset("other/day")], [both])
+    assert [key for key in chunks(db) if key.startswith("today/")] == []
+    assert [key for key in tasks(db) if key.startswith("team/")] == []
+    db.execute("SELECT opendataflow.publish('today', '{2013-01-01}', 'test')")
+    assert {key: state for key, state in tasks(db).items() if key.endswith("2013-01-01")} == {
+        "team/daily/2013-01-01": "QUEUED",
+        "other/daily/2013-01-01": "QUEUED",
+    }
+    assert problems(db) == []
