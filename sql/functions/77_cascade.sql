@@ -1,15 +1,17 @@
 -- Resubmit with all downstream tasks: everything that was built from the resubmitted chunks is resubmitted too.
 
 -- Return the jobs that read the data sets, the jobs that read their outputs, and so on.
--- `depth`: the length of the longest path.
+-- `depth`: the length of the longest path. Jobs of other namespaces are not among them: their tasks become stale, and their
+-- owners decide.
 CREATE FUNCTION opendataflow.downstream_jobs(p_datasets text[]) RETURNS TABLE (job text, depth integer)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE below(job, depth) AS (
-        SELECT i.job, 1 FROM opendataflow.job_input i WHERE i.dataset = ANY (p_datasets)
+        SELECT i.job, 1 FROM opendataflow.job_input i
+        WHERE i.dataset = ANY (p_datasets) AND opendataflow.namespace_of(i.job) = opendataflow.namespace_of(i.dataset)
         UNION
         SELECT i.job, b.depth + 1 FROM below b
         JOIN opendataflow.job_output o ON o.job = b.job
-        JOIN opendataflow.job_input i ON i.dataset = o.dataset
+        JOIN opendataflow.job_input i ON i.dataset = o.dataset AND opendataflow.namespace_of(i.job) = opendataflow.namespace_of(i.dataset)
     )
     SELECT b.job, max(b.depth) FROM below b GROUP BY b.job
 $$;

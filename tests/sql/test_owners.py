@@ -215,3 +215,25 @@ def test_the_ids_of_a_job_become_no_days(rolled_back: Connection) -> None:
         "other/daily/2013-01-01": "QUEUED",
     }
     assert problems(db) == []
+
+
+def test_a_resubmit_with_everything_downstream_leaves_the_tasks_of_other_namespaces(rolled_back: Connection) -> None:
+    db, lease = rolled_back, open_lease(rolled_back)
+    apply(db, [dataset("team/raw", "1"), dataset("team/flights") | OWNED | {"share_with": ["other"]}], [])
+    apply(db, [dataset("team/out"), dataset("other/out")], [])
+    load = job("team/load", ["team/raw"], ["team/flights"], owner="team/load")
+    more = job("team/more", ["team/flights"], ["team/out"], owner="team/more")
+    apply(db, [], [load, more, job("other/read", ["team/flights"], ["other/out"], owner="other/read")])
+    for name in ("team/load", "team/more", "other/read"):
+        (run,) = claim(db, lease, name)
+        end(db, run, "DONE")
+    answers = db.execute(
+        "SELECT job, data_id FROM opendataflow.resubmit_cascade('team/load', '{1}', 'team')"
+    ).fetchall()
+    assert {answer["job"] for answer in answers} == {"team/load", "team/more"}
+    assert tasks(db) == {"team/load/1": "QUEUED", "team/more/1": "WAITING", "other/read/1": "DONE"}
+    for name in ("team/load", "team/more"):
+        (run,) = claim(db, lease, name)
+        end(db, run, "DONE")
+    assert value(db, "SELECT stale FROM opendataflow.task WHERE job = 'other/read'")
+    assert problems(db) == []
