@@ -68,21 +68,30 @@ BEGIN
                  ORDER BY 1);
 END $$;
 
--- Declare the days among p_ids that do not exist yet, so that people can skip or hold them before they begin.
--- p_job: only if this job reads `today`; null for the data set itself. Locks level 0. The caller has begun the event.
-CREATE FUNCTION opendataflow.declare_days(p_job text, p_ids text[]) RETURNS void
+-- Declare the days among p_ids that do not exist yet, so that people can hold them for all jobs before they begin. Locks level 0.
+-- The caller has begun the event.
+CREATE FUNCTION opendataflow.declare_days(p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_days text[];
+    v_days text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i WHERE is_day(i) AND NOT EXISTS (SELECT FROM chunk_of('today', i)) ORDER BY 1);
 BEGIN
-    IF p_job IS NOT NULL AND NOT EXISTS (SELECT FROM job_input i JOIN job j ON j.id = i.job
-                                         WHERE i.job = p_job AND i.dataset = 'today' AND NOT j.deleted) THEN
-        RETURN;
-    END IF;
-    v_days := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i
-                    WHERE is_day(i) AND NOT EXISTS (SELECT FROM chunk_of('today', i)) ORDER BY 1);
     IF cardinality(v_days) > 0 THEN
         PERFORM lock_reachable('{today}'), create_downstream_rows(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days);
+    END IF;
+END $$;
+
+-- Create the tasks of a job that reads `today` for the days among p_ids that have none, so that people can skip or hold them before
+-- they begin. No other job gets a task: a chunk of `today` would be one for all. Locks level 0. The caller has begun the event.
+CREATE FUNCTION opendataflow.create_tasks_of_days(p_job text, p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM job_input i JOIN job j ON j.id = i.job WHERE i.job = p_job AND i.dataset = 'today' AND NOT j.deleted) THEN
+        PERFORM lock_reachable('{today}');
+        INSERT INTO task (job, data_id, state, blockers, sort_key)
+        SELECT j.id, i, 'WAITING', 1, sort_key(i, j.descending)
+        FROM (SELECT DISTINCT i FROM unnest(p_ids) AS i WHERE is_day(i)) d CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = p_job OFFSET 0) j
+        WHERE in_range(i, j.chunk_from, j.chunk_to) ORDER BY 2
+        ON CONFLICT DO NOTHING;
     END IF;
 END $$;
 

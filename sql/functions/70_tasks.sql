@@ -134,7 +134,7 @@ BEGIN
     IF p_state = 'SKIPPED' THEN
         v_allowed := v_allowed || 'HELD'::text;
     END IF;
-    PERFORM declare_days(p_job, p_ids), lock_outputs(p_job, p_ids);
+    PERFORM create_tasks_of_days(p_job, p_ids), lock_outputs(p_job, p_ids);
     SELECT coalesce(jsonb_object_agg(t.data_id, CASE
         WHEN t.state = ANY (v_allowed) OR (t.incomplete AND p_state = 'SKIPPED') THEN answer('done')
         WHEN t.state = p_state THEN answer('unchanged', format('it is %s already', lower(p_state)))

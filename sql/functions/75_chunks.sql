@@ -100,7 +100,7 @@ DECLARE
 BEGIN
     PERFORM begin_event('hold', p_actor, p_reason);
     IF p_dataset = 'today' THEN
-        PERFORM declare_days(NULL, v_ids);
+        PERFORM declare_days(v_ids);
     END IF;
     PERFORM lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status

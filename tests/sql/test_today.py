@@ -196,3 +196,14 @@ def test_a_skip_of_another_job_declares_no_day(report: Connection) -> None:
     [answer] = ask(report, "skip", "other", "2026-12-25")
     assert answer["result"] == "unknown"
     assert not [key for key in chunks(report) if key.startswith("today/")]
+
+
+@pytest.mark.parametrize("verb", ["skip", "hold"])
+def test_a_day_that_one_job_skips_or_holds_in_advance_is_no_task_of_another(report: Connection, verb: str) -> None:
+    apply(report, [dataset("daily-out")], [job("daily", ["today"], ["daily-out"], first_day="2026-11-01")])
+    ask(report, verb, "report", "2026-12-25")
+    assert list(tasks(report)) == ["report/2026-12-25"]
+    assert chunks(report) == {}
+    ask(report, "release", "report", "2026-12-25")
+    assert tasks(report) == {}
+    assert problems(report) == []
