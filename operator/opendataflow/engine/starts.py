@@ -29,6 +29,8 @@ from opendataflow.names import OutcomeClass, Preflight
 
 OrderT = TypeVar("OrderT")
 
+_STOPPED = "its job was deleted or stopped before it was started"
+
 logger = logging.getLogger(__name__)
 
 
@@ -115,7 +117,7 @@ class Starts(Generic[OrderT]):
     def _make_order(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> OrderT | Ended:
         maker = self._makers.get(run.job)
         if maker is None:
-            return _not_started(run, "its job was deleted or stopped before it was started")
+            return _not_started(run, _STOPPED)
         if not maker.matches(declared):
             return _not_started(run, "the job was applied anew just before it started")
         try:
@@ -176,6 +178,8 @@ class Starts(Generic[OrderT]):
             return _not_started(
                 run, f"{view.start_error}; it is not tried any more, as the job is suspended or deleted"
             )
+        if run.job not in self._makers:  # such as after the end of a sharing
+            return _not_started(run, _STOPPED)
         return None
 
     def _report_failed_start(self, job: str, view: JobView, error: NotStarted, pause: float) -> None:
