@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,8 +108,9 @@ def holders(tmp_path: Path) -> dict[str, int]:
     """The holders whose folder exists, with the process of each."""
     found = {}
     for folder in (tmp_path / "runs" / "holders").glob("*"):
-        stat = (folder / "process").read_text().split("stat ")[1]
-        found[folder.name] = int(stat.split()[0])
+        with suppress(FileNotFoundError):  # it is being deleted at this moment
+            stat = (folder / "process").read_text().split("stat ")[1]
+            found[folder.name] = int(stat.split()[0])
     return found
 
 
