@@ -453,8 +453,15 @@ REMEDY = "nothing was changed; remove some, or ask the administrator for a large
 LIMITS = Jsonb({"chunks": 40, "jobs": 1, "data_sets": 2})
 
 
-def limited(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
-    db.execute("SELECT opendataflow.apply(%s, %s, 'test', '{}', %s)", (Jsonb(datasets), Jsonb(jobs), LIMITS))
+def limited(
+    db: Connection,
+    datasets: list[dict[str, Any]],
+    jobs: list[dict[str, Any]],
+    limits: Jsonb = LIMITS,
+    **consent: bool,
+) -> None:
+    query = "SELECT opendataflow.apply(%s, %s, 'test', %s, %s)"
+    db.execute(query, (Jsonb(datasets), Jsonb(jobs), Jsonb(consent), limits))
 
 
 @pytest.mark.parametrize(
@@ -518,9 +525,7 @@ ROWS = Jsonb({"rows": 20})
 
 
 def changed(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
-    db.execute(
-        "SELECT opendataflow.apply(%s, %s, 'test', '{\"retire\": true}', %s)", (Jsonb(datasets), Jsonb(jobs), ROWS)
-    )
+    limited(db, datasets, jobs, ROWS, retire=True)
 
 
 def spread(db: Connection) -> None:
