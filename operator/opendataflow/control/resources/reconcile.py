@@ -30,7 +30,7 @@ from opendataflow.errors import (
     Refused,
     UnknownThing,
 )
-from opendataflow.keys import input_key, key_of, sentence_seen_from
+from opendataflow.keys import input_key, key_of, namespace_of, sentence_seen_from
 from opendataflow.model.records.plan import NO_LIMITS, Consent, NamespaceLimits, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -309,7 +309,7 @@ def _uses(namespace: str, job: DataFlowJob, dataset: str | None) -> bool:
 def _depends(entry: Entry, namespace: str) -> bool:
     """Return whether a change in a namespace can make a refused resource valid: it is in it, or reads shared data."""
     inputs = entry.model.spec.inputs if isinstance(entry.model, DataFlowJob) else ()
-    return entry.key.namespace == namespace or any("/" in written for written in inputs)
+    return entry.key.namespace == namespace or any(map(namespace_of, inputs))
 
 
 def _reason(error: InvalidInput | Refused) -> Reason:
