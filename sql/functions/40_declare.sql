@@ -255,7 +255,7 @@ BEGIN
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
     v_running := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
-    SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
+    SET status = 'READY', held_status = NULL, fence = next_fence(), run = NULL,
         published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher, by_hand = true
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS was
     WHERE c.ctid = was.at AND was.status <> 'RUNNING';

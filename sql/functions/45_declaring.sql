@@ -207,7 +207,7 @@ BEGIN
     WITH made AS (
         INSERT INTO chunk (dataset, data_id, status, bounds, in_source, fence, published_at, reason)
         SELECT p_dataset, p.data_id, CASE WHEN v_ready THEN 'READY' ELSE 'DECLARED' END, p.bounds, true,
-               CASE WHEN v_ready THEN nextval('fence') END, CASE WHEN v_ready THEN clock_timestamp() END,
+               CASE WHEN v_ready THEN next_fence() END, CASE WHEN v_ready THEN clock_timestamp() END,
                CASE WHEN v_ready THEN 'declared as there' END
         FROM unnest(p_ids, p_bounds) AS p(data_id, bounds) ORDER BY p.data_id
         ON CONFLICT DO NOTHING RETURNING data_id, fence, reason

@@ -129,7 +129,7 @@ BEGIN
                       FOR UPDATE SKIP LOCKED) AS c) AS h
             ORDER BY n.place
         ), numbered AS MATERIALIZED (
-            SELECT c.*, CASE WHEN c.claimable THEN nextval('run_id_seq') END AS run, CASE WHEN c.claimable THEN nextval('fence') END AS fence,
+            SELECT c.*, CASE WHEN c.claimable THEN nextval('run_id_seq') END AS run, CASE WHEN c.claimable THEN next_fence() END AS fence,
                    gen_random_uuid() AS nonce
             FROM checked AS c
         ), made AS (

@@ -174,7 +174,7 @@ BEGIN
     v_answers := answers_for_pending(p_dataset, v_ids, 'accepted');
     v_accepted := ids_answered(v_answers, 'done');
     UPDATE chunk c
-    SET status = 'READY', fence = coalesce(c.fence, nextval('fence')), published_at = clock_timestamp(), reason = p_reason
+    SET status = 'READY', fence = coalesce(c.fence, next_fence()), published_at = clock_timestamp(), reason = p_reason
     FROM unnest(v_accepted) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     PERFORM finish_producers(p_dataset, v_accepted), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_accepted)]), v_accepted),
             update_dependents_of_chunks(p_dataset, v_ids);

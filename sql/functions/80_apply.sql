@@ -395,7 +395,7 @@ BEGIN
     UPDATE chunk c SET in_source = true, bounds = CASE WHEN jsonb_typeof(g.bounds) = 'object' THEN g.bounds ELSE c.bounds END
     FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds), chunk_of(g.dataset, g.data_id) AS was
     WHERE c.ctid = was.at AND (NOT was.in_source OR (jsonb_typeof(g.bounds) = 'object' AND was.bounds IS DISTINCT FROM g.bounds));
-    UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(),
+    UPDATE chunk c SET status = 'READY', fence = next_fence(), published_at = clock_timestamp(),
                        reason = 'declared as there'
     FROM unnest(p_datasets, p_ids) AS g(dataset, data_id), chunk_of(g.dataset, g.data_id) AS was
     WHERE c.ctid = was.at AND was.status = 'DECLARED'

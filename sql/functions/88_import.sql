@@ -102,7 +102,7 @@ BEGIN
 
     UPDATE chunk c
     SET status = n.status, held_status = CASE WHEN n.status = 'HOLD' THEN 'DECLARED' END,
-        fence = CASE WHEN n.status = 'READY' THEN nextval('fence') END,
+        fence = CASE WHEN n.status = 'READY' THEN next_fence() END,
         published_at = CASE WHEN n.status = 'READY' THEN coalesce(n.made_at, clock_timestamp()) END,
         publisher = n.producer, reason = 'imported', by_hand = true
     FROM unnest(p_datasets, p_ids, p_statuses, p_producers, p_times) AS n(dataset, data_id, status, producer, made_at)

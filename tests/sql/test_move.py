@@ -120,7 +120,8 @@ async def test_work_goes_on_in_the_new_database_with_the_next_run_and_fencing_to
     await moved(dsn, bare_dsn)
     ask(new, "resubmit", "load", DAYS[1])
     (run,) = claim(new, open_lease(new), "load")
-    assert (run["data_id"], run["run"], run["fence"]) == (DAYS[1], last_run + 1, last_fence + 1)
+    assert (run["data_id"], run["run"]) == (DAYS[1], last_run + 1)
+    assert run["fence"] > last_fence
     end(new, run, "DONE")
     assert problems(new) == []
     history = "SELECT count(*) FROM opendataflow.history WHERE event = 'claim' AND run = %s AND kind = 'task'"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -577,6 +578,37 @@ def test_fences_grow_with_every_claim_and_publication(db: Connection, lease: str
 
     assert fences == sorted(set(fences))
     assert fences[0] > chunk(db, "a", "2")["fence"]
+
+
+def test_fences_grow_although_the_database_has_forgotten_some_of_them(db: Connection, lease: str) -> None:
+    one_job(db, "1", "2")
+    (lost,) = claim(db, lease, "j", 1)
+    db.execute("SELECT setval('opendataflow.fence', 3)")  # what an old dump brings back
+    (run,) = claim(db, lease, "j", 1)
+    assert run["fence"] > lost["fence"]
+    db.execute("SELECT setval('opendataflow.fence', 3)")
+    ask(db, "publish", "a", "3")
+    assert chunk(db, "a", "3")["fence"] > run["fence"]
+
+
+def test_fences_grow_although_the_clock_has_gone_back(db: Connection, lease: str) -> None:
+    one_job(db, "1", "2")
+    ahead = value(
+        db, "SELECT setval('opendataflow.fence', (extract(epoch FROM now() + interval '1 day') * 1e6)::bigint)"
+    )
+    assert [run["fence"] for run in claim(db, lease, "j", 2)] == [ahead + 1, ahead + 2]
+
+
+def test_no_fence_is_given_twice_however_many_sessions_ask(dsn: str) -> None:
+    def ask_often(_: int) -> list[int]:
+        with open_connection(dsn) as connection:
+            asked = "SELECT opendataflow.next_fence() AS fence FROM generate_series(1, 20)"
+            return [row["fence"] for _ in range(50) for row in connection.execute(asked).fetchall()]
+
+    with ThreadPoolExecutor(4) as pool:
+        given = list(pool.map(ask_often, range(4)))
+    assert all(fences == sorted(fences) for fences in given)
+    assert len({fence for fences in given for fence in fences}) == 4 * 50 * 20
 
 
 def test_a_run_records_what_it_locked_and_the_versions_that_it_reads(db: Connection, lease: str) -> None:

@@ -164,8 +164,8 @@ CORRUPTIONS = [
         "task j/4 has another sort key than its order gives",
     ),
     (
-        "UPDATE chunk SET fence = 1000000 WHERE (dataset, data_id) = ('b', '1')",
-        "chunk b/1 has fencing token 1000000, which was never issued",
+        "UPDATE chunk SET fence = 4611686018427387904 WHERE (dataset, data_id) = ('b', '1')",
+        "chunk b/1 has fencing token 4611686018427387904, which was never issued",
     ),
     (
         "UPDATE chunk SET status = 'RESUBMIT' WHERE (dataset, data_id) = ('b', '5')",
@@ -211,7 +211,7 @@ ALONE = [
             "UPDATE task SET sort_key",
             "UPDATE task SET state = 'FAILED'",
             "UPDATE chunk SET readers = 4",
-            "UPDATE chunk SET fence = 1000000",
+            "UPDATE chunk SET fence = 4611686018427387904",
             "UPDATE chunk SET status = 'RESUBMIT'",
             "INSERT INTO chunk",
             "DELETE FROM chunk WHERE (dataset, data_id) = ('c', '4')",
