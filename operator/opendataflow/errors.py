@@ -23,6 +23,7 @@
     ├── ClusterRefused        the Kubernetes API refuses the request           retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── LeadershipLost        another operator has taken over                  retry: no
+    ├── HistoryLost           Postgres lacks what this process has seen in it  retry: no
     ├── StepFailed            a step of a pipeline has failed                  retry: no
     ├── Unanswered            the git server of a project does not answer      retry: yes
     ├── NotInstalled          an extra of this package is needed               retry: no
@@ -166,6 +167,12 @@ class LeaseLost(DataflowError):
 
 class LeadershipLost(DataflowError):
     """Another operator leads now. This process has to end."""
+
+
+class HistoryLost(DataflowError):
+    """Postgres has gone back in time: it was restored, or a failover has lost commits. This process has to end."""
+
+    exit_code = ExitCode.HISTORY_LOST
 
 
 class NotDelivered(DataflowError):

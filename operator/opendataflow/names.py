@@ -386,6 +386,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     SCHEMA = 5
     STALE = 6
+    HISTORY_LOST = 7
     NOTHING_READY = 75
     INTERRUPTED = 130
 

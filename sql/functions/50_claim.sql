@@ -29,7 +29,7 @@ $$;
 
 -- Claim up to p_limit QUEUED tasks of a job, in order, after the position (p_after_rank, p_after_key).
 -- Claims nothing while a data set of another namespace is not shared with the job's. Never claims more than its parallelism allows. An open breaker or a closed gate allows one run at a time.
--- p_data_id: claim only this id. Returns
+-- Omits ids with an orphan. p_data_id: claim only this id. Returns
 --   runs     [{run, data_id, fence, nonce, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    the values that all runs share: {job, lease, host, boot, runs_home}
 --   facts    the job and its data sets now, as job_facts() returns them; null if there are no runs
@@ -65,6 +65,7 @@ DECLARE
     v_dropped     integer := 0;
     v_claimed     json[] := '{}';
     v_breaker     breaker;                  -- only if it is open
+    v_orphaned    text[];                   -- ids that a forgotten run may still write
 BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_lease AND l.expires_at > clock_timestamp() FOR KEY SHARE;
     IF NOT FOUND THEN
@@ -95,6 +96,7 @@ BEGIN
     -- Omit `today`: its days stay READY and no run locks them. Any number of jobs can claim the same day at once.
     v_inputs := ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = p_job AND i.dataset <> 'today' ORDER BY i.dataset);
     v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
+    v_orphaned := ARRAY(SELECT o.data_id FROM orphans_of(p_job) o);
 
     IF v_job.declaration IS NULL AND v_free > 0 THEN
         v_job.declaration := record_declaration(p_job);
@@ -108,7 +110,7 @@ BEGIN
             SELECT t.ctid AS at, t.data_id, t.rank, t.sort_key, t.run AS last_run, t.forced, t.attempts, t.infrastructure_attempts
             FROM task t
             WHERE t.job = p_job AND t.state = 'QUEUED' AND (t.rank, t.sort_key) > (v_rank::smallint, v_key)
-              AND (p_data_id IS NULL OR t.sort_key = sort_key(p_data_id, v_job.descending))
+              AND (p_data_id IS NULL OR t.sort_key = sort_key(p_data_id, v_job.descending)) AND t.data_id <> ALL (v_orphaned)
             ORDER BY t.rank, t.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED
         ), checked AS (
             SELECT n.*, h.*

@@ -6,15 +6,19 @@
 -- A takeover waits for those of the previous leader, and for its claims, which hold its lease's row, so that none is missed.
 -- The previous leader can't claim afterwards, because its lease is deleted.
 -- p_namespaces: the only namespaces that the operator manages; empty for all; null keeps the present value.
+-- p_epoch: the epoch in which this operator leads. p_run, p_fence: the newest run that it knows. Null: none yet.
+-- Raises DF009 if these are missing here: the database has gone back in time.
 -- Locks the leader's row, then the previous lease (level 1), then runs.
 CREATE FUNCTION opendataflow.acquire_leadership(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
-                                                p_namespaces text[] DEFAULT NULL) RETURNS bigint
+                                                p_namespaces text[] DEFAULT NULL, p_epoch bigint DEFAULT NULL,
+                                                p_run bigint DEFAULT NULL, p_fence bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_leader     leader;
     v_expires_at timestamptz;
 BEGIN
     SELECT * INTO v_leader FROM leader FOR NO KEY UPDATE;
+    PERFORM require_history(v_leader, p_lease, p_epoch, p_run, p_fence);
     IF v_leader.lease = p_lease AND renew_lease(p_lease, p_ttl) THEN
         RETURN v_leader.epoch;
     END IF;
@@ -30,6 +34,25 @@ BEGIN
                       namespaces = coalesce(p_namespaces, namespaces);
     UPDATE run r SET lease = p_lease WHERE r.lease = v_leader.lease AND r.state = 'RUNNING';
     RETURN v_leader.epoch + 1;
+END $$;
+
+-- Raise DF009 if this database lacks the epoch in which an operator leads, or the newest run that the operator knows.
+-- The leader's row is that of another operator of the same epoch if two histories have one origin.
+CREATE FUNCTION opendataflow.require_history(p_leader opendataflow.leader, p_lease uuid, p_epoch bigint, p_run bigint, p_fence bigint)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_lost text;
+BEGIN
+    IF p_leader.epoch < p_epoch OR (p_leader.epoch = p_epoch AND p_leader.lease IS DISTINCT FROM p_lease) THEN
+        v_lost := format('that this operator leads since epoch %s', p_epoch);
+    ELSIF p_run IS NOT NULL AND NOT EXISTS (SELECT FROM run r WHERE r.id = p_run AND r.fence = p_fence) THEN
+        v_lost := format('run %s', p_run);
+    ELSE
+        RETURN;
+    END IF;
+    RAISE EXCEPTION 'history was lost: the database does not know %; it was restored, or a failover has lost its last commits', v_lost
+        USING ERRCODE = 'DF009';
 END $$;
 
 -- Return the jobs and running runs in namespaces that the operator does not manage, one row for each namespace.

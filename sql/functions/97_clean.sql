@@ -16,9 +16,10 @@ BEGIN
 END $$;
 
 -- Return whether a run may be deleted: it has ended, was not forced, and no task or chunk refers to it.
+-- The newest run stays: operators ask for it, see require_history().
 CREATE FUNCTION opendataflow.can_delete_run(p_run opendataflow.run) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced
+    SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced AND EXISTS (SELECT FROM opendataflow.run n WHERE n.id > p_run.id)
        AND NOT EXISTS (SELECT FROM opendataflow.task t WHERE t.job = p_run.job AND t.data_id = p_run.data_id AND t.run = p_run.id)
        AND NOT EXISTS (SELECT FROM unnest(p_run.writes) AS d
                        CROSS JOIN opendataflow.chunk_of(d, p_run.data_id) AS c

@@ -11,6 +11,7 @@ LANGUAGE sql STABLE AS $$
                         WHERE r.state = 'RUNNING' AND NOT EXISTS (SELECT FROM opendataflow.lease l
                                                                   WHERE l.id = r.lease AND l.expires_at > clock_timestamp())
                         ORDER BY r.id LIMIT 20) o),
+        'orphaned_pods', (SELECT coalesce(jsonb_agg(to_jsonb(o) ORDER BY o.since, o.uid), '[]') FROM (SELECT * FROM opendataflow.orphan LIMIT 20) o),
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM opendataflow.unmanaged_namespaces() o),
         'held', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
                      SELECT c.dataset, c.data_id, c.reason, h.since FROM opendataflow.chunk c

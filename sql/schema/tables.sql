@@ -271,6 +271,18 @@ CREATE TABLE opendataflow.leader (
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;
 
+-- Pods and SparkApplications of runs that the database has forgotten, see sql/functions/51_orphans.sql.
+-- While a row exists, no task of the job and the data id is claimed, and none that reads what the job writes.
+CREATE TABLE opendataflow.orphan (
+    uid        text PRIMARY KEY,
+    run        bigint NOT NULL,
+    job        text NOT NULL,
+    data_id    text NOT NULL,
+    namespace  text NOT NULL,
+    name       text NOT NULL,
+    since      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 -- The last request of each resource that was executed, so that no request runs twice.
 -- `owner`: "job ID" for spec.resubmit (`id` is the id written there), "action UID" for a DataFlowAction.
 -- `answer`: the result that the resource's status shows.

@@ -64,7 +64,7 @@ def test_every_state_that_is_asked_for_exists() -> None:
 
 
 def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
-    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 9
+    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 10
     for rule in rules():
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule
         assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})

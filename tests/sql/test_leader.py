@@ -12,8 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
+from psycopg.types.json import Jsonb
 
-from opendataflow.errors import LeadershipLost
+from opendataflow.engine.claim_authority import Leadership
+from opendataflow.errors import HistoryLost, LeadershipLost
+from opendataflow.model.records.claim import Position
 from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Host
 from opendataflow.names import pod_name
@@ -228,6 +231,124 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
     with pytest.raises(LeadershipLost):
         await store.apply([dataset("b", "1") | {"options": {}}], [], "old", lambda *_: None)
     assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"
+
+
+KNOWS = """SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour', NULL, %s, %s, %s)"""
+
+
+def test_a_leader_whose_newest_run_is_missing_has_lost_its_history(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    (run,) = claim(db, lease, "team/make")
+    db.execute(KNOWS, (lease, 1, run["run"], run["fence"]))
+    for missing in ((run["run"] + 1, run["fence"] + 1), (run["run"], run["fence"] + 1)):
+        with pytest.raises(DatabaseError, match="history was lost: the database does not know run") as error:
+            db.execute(KNOWS, (lease, 1, *missing))
+        assert error.value.sqlstate == "DF009"
+
+
+def test_a_leader_of_an_epoch_that_is_missing_or_is_led_by_another_one_has_lost_its_history(db: Connection) -> None:
+    lease = new_lease()
+    leads(db, lease)
+    with pytest.raises(DatabaseError, match="leads since epoch 2") as error:
+        db.execute(KNOWS, (lease, 2, None, None))
+    assert error.value.sqlstate == "DF009"
+    with pytest.raises(DatabaseError, match="leads since epoch 1"):
+        db.execute(KNOWS, (new_lease(), 1, None, None))
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    assert leads(db, new_lease()) == 2
+    assert db.execute(KNOWS, (lease, 1, None, None)).fetchall() == [{"acquire_leadership": None}]  # it was deposed
+
+
+async def test_an_operator_asks_for_the_newest_run_that_it_has_recorded(
+    store: Store, graph_of_three: Connection
+) -> None:
+    leadership = Leadership(store, Host("pod", "uid"), lambda _: None)
+    await leadership.begin()
+    claimed = await store.claim(leadership.lease, "team/make", 2, Position())
+    for run in reversed(claimed.runs):
+        leadership.record(run)
+    await leadership.renew()
+    newest = max(run.run for run in claimed.runs)
+    graph_of_three.execute("DELETE FROM opendataflow.run WHERE id = %s", (newest,))  # as a failover
+    with pytest.raises(HistoryLost, match=f"does not know run {newest};"):
+        await leadership.renew()
+
+
+def test_the_newest_run_is_never_cleaned(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    for run in claim(db, lease, "team/make", 2):
+        end(db, run, "FAILED")
+    with db.transaction():  # a job whose ids were withdrawn
+        db.execute("SELECT opendataflow.begin_event('test', 'test')")
+        db.execute("DELETE FROM opendataflow.task")
+        db.execute("UPDATE opendataflow.chunk SET run = NULL")
+    rows = db.execute("SELECT opendataflow.can_delete_run(r) AS goes FROM opendataflow.run r ORDER BY id").fetchall()
+    assert [row["goes"] for row in rows] == [True, False]
+
+
+def orphan(uid: str, job_key: str, data_id: str, run: int, fence: int = 1) -> dict[str, object]:
+    namespace, name = job_key.split("/")
+    return {
+        "uid": uid, "run": run, "fence": fence, "job": job_key, "data_id": data_id, "namespace": namespace,
+        "name": f"{name}-r{run}-abcdef",
+    }  # fmt: skip
+
+
+def record(db: Connection, lease: str, *orphans: dict[str, object], complete: bool = True) -> None:
+    db.execute("SELECT opendataflow.record_orphans(%s::uuid, %s, %s)", (lease, Jsonb(orphans), complete))
+
+
+def claimed_ids(db: Connection, lease: str, job_key: str) -> list[str]:
+    return sorted(run["data_id"] for run in claim(db, lease, job_key, 9))
+
+
+def test_a_chunk_with_an_orphan_is_claimed_when_the_orphan_has_ended(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    record(db, lease, orphan("u1", "team/make", "2", 500), orphan("u2", "team/other", "3", 501))
+    assert claimed_ids(db, lease, "team/make") == ["1", "3"]
+    why = value(db, "SELECT opendataflow.why('team/make', '2')")
+    assert (why["state"], why["orphan"]["name"]) == ("QUEUED", "make-r500-abcdef")
+    assert [each["uid"] for each in value(db, "SELECT opendataflow.health()")["orphaned_pods"]] == ["u1", "u2"]
+    db.execute("SELECT opendataflow.forget_orphans(%s::uuid, %s)", (lease, ["u1"]))
+    assert claimed_ids(db, lease, "team/make") == ["2"]
+
+
+def test_a_chunk_that_an_orphan_may_still_write_is_not_read(db: Connection) -> None:
+    jobs = [job("team/make", ["team/a"], ["team/b"]), job("team/sum", ["team/b"], ["team/c"])]
+    apply(db, [dataset("team/a", "1", "2"), dataset("team/b"), dataset("team/c")], jobs)
+    lease = new_lease()
+    leads(db, lease)
+    for run in claim(db, lease, "team/make", 2):
+        end(db, run, "DONE")
+    record(db, lease, orphan("u1", "team/make", "1", 500))
+    assert claimed_ids(db, lease, "team/sum") == ["2"]
+
+
+def test_a_list_of_orphans_replaces_the_one_before_unless_namespaces_are_missing(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    first, second = orphan("u1", "team/make", "1", 500), orphan("u2", "team/make", "2", 501)
+    record(db, lease, first)
+    record(db, lease, second, complete=False)
+    assert value(db, "SELECT string_agg(uid, ' ' ORDER BY uid) FROM opendataflow.orphan") == "u1 u2"
+    record(db, lease, second)
+    assert value(db, "SELECT string_agg(uid, ' ' ORDER BY uid) FROM opendataflow.orphan") == "u2"
+    with pytest.raises(DatabaseError) as error:
+        record(db, new_lease())
+    assert error.value.sqlstate == "DF006"
+
+
+def test_runs_get_ids_and_fences_above_those_of_orphans_but_not_above_forged_ones(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    soon = value(db, "SELECT (extract(epoch FROM now() + interval '1 hour') * 1e6)::bigint")
+    forged = orphan("u2", "team/make", "9", 2**62, 2**62)
+    record(db, lease, orphan("u1", "team/make", "8", 500, soon), forged)
+    (run,) = claim(db, lease, "team/make")
+    assert (run["run"], run["fence"] > soon, run["fence"] < soon + 1000) == (501, True, True)
 
 
 def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_reported(graph_of_three: Connection) -> None:

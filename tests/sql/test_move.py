@@ -44,6 +44,7 @@ def fill(db: Connection) -> None:
     end(db, third, "RETRYING")
     ask(db, "hold", "load", DAYS[2])
     db.execute("INSERT INTO opendataflow.request (owner, id, answer) VALUES ('action 1', '1', '{\"a\": [1.50]}')")
+    db.execute("INSERT INTO opendataflow.orphan VALUES ('uid', 500, 'load', '2013-01', 'team', 'load-r500-c0ffee')")
     db.execute("INSERT INTO opendataflow.alert VALUES ('command', 'load', 'failed', true, now(), NULL)")
     db.execute("INSERT INTO opendataflow.gate (job, kind, subject, passed) VALUES ('load', 'tests', 's', 'abc')")
     db.execute("SET opendataflow.declaring_batch = 1")

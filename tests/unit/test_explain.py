@@ -192,6 +192,15 @@ def test_ready_without_an_engine_shows_how_to_start_one() -> None:
     assert explain(evidence("QUEUED", engines=0))[1:] == ["no engine is running; to start one: dataflow local -f FILE"]
 
 
+def test_queued_behind_the_pod_of_a_lost_run_names_the_pod_and_the_remedy() -> None:
+    orphan = {"namespace": "team", "name": "load-r500-c0ffee", "run": 500, "data_id": "2013"}
+    (sentence,) = explain(evidence("QUEUED", orphan=orphan))[1:]
+    assert sentence.startswith(
+        "pod team/load-r500-c0ffee of run 500, which the database does not know any more, may still"
+    )
+    assert sentence.endswith("write chunk 2013: it is being deleted; if its node is gone: kubectl delete node NODE")
+
+
 def test_ready_behind_others_shows_how_many() -> None:
     assert explain(evidence("QUEUED", before_it=1))[1:] == ["before it: 1 queued task of the job"]
     assert explain(evidence("QUEUED", before_it=10_000))[1:] == ["before it: at least 10000 queued tasks of the job"]

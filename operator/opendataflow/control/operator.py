@@ -20,6 +20,7 @@ from opendataflow.control.monitoring.engine_observer import EngineObserver
 from opendataflow.control.monitoring.logs import RateLimitedLogger
 from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.control.monitoring.probes import Health, Probes
+from opendataflow.control.orphans import Orphans
 from opendataflow.control.resources.catalog import Catalog
 from opendataflow.control.resources.intake import Intake
 from opendataflow.control.resources.orders import OrderMakers
@@ -62,6 +63,9 @@ UNMANAGED_SECONDS = 20.0
 
 PULSE_SECONDS = 15.0
 """The interval between two requests that check whether the API server answers (control/monitoring/probes.py)."""
+
+ORPHAN_SECONDS = 1.0
+"""The interval between two checks whether orphans have ended."""
 
 MEASURE_SECONDS = 5.0
 """The interval between two updates of the metrics about queues."""
@@ -180,12 +184,14 @@ class OperatorProcess:
             ),
         )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
+        leadership = Leadership(
+            store, Host(options.name, engine_id), self._leads, self._leadership_answered, options.namespaces
+        )
+        self._orphans = Orphans(store, self._launcher, leadership.lease, metrics)
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(
-                store, Host(options.name, engine_id), self._leads, self._leadership_answered, options.namespaces
-            ),
+            leadership,
             self._makers.makers,
             self._engine_observer,
             parallelism=options.parallelism,
@@ -263,6 +269,9 @@ class OperatorProcess:
         self._launcher.begin()
         self._begin(self._rights.run(), "rights")
         await self._launcher.synced()
+        await self._until_answered(self._orphans.find)
+        self._begin(self._orphans.end(), "end of orphans")
+        self._begin(self._every(ORPHAN_SECONDS, self._orphans.settle), "orphans")
         await self._until_answered(self._list_first)
         await self._until_answered(self._take_over)
         await self._until_answered(self._unmanaged.check)

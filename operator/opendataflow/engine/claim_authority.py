@@ -8,11 +8,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from opendataflow.engine import limits
 from opendataflow.engine.ports import LocalLauncher
 from opendataflow.engine.takeover import Takeover
 from opendataflow.errors import DataflowError, LeadershipLost
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.leader import NOTHING_SEEN
 from opendataflow.model.records.run import Host
 from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
@@ -51,6 +54,9 @@ class LocalClaimAuthority:
             self._until = before + limits.LEASE_SECONDS
         else:
             await self._open()
+
+    def record(self, run: ClaimedRun) -> None:
+        """Do nothing: only operators go on after a failover of Postgres."""
 
     async def take_over(self) -> set[str]:
         """Take over the runs of ended engines that can be proven dead. Return the jobs that may have QUEUED tasks."""
@@ -95,6 +101,7 @@ class Leadership:
         self._leads = leads
         self._answered = answered
         self._until = 0.0
+        self._seen = NOTHING_SEEN
 
     async def begin(self) -> None:
         """Wait until no other operator leads, and take the leadership. All runs of the previous leader come with it."""
@@ -115,9 +122,15 @@ class Leadership:
         return time.monotonic() < self._until
 
     async def renew(self) -> None:
-        """Renew the leadership. Raises LeadershipLost if another operator leads."""
+        """Renew the leadership. Raises LeadershipLost if another operator leads, and HistoryLost if Postgres lacks the
+        newest recorded run."""
         if await self._acquire() is None:
             raise LeadershipLost("another operator has taken over")
+
+    def record(self, run: ClaimedRun) -> None:
+        """Record a run of Postgres. The renewals ask for the newest one, because a failover may lose it."""
+        if run.fence > (self._seen.fence or 0):
+            self._seen = replace(self._seen, run=run.run, fence=run.fence)
 
     async def take_over(self) -> set[str]:
         """Do nothing: the runs of the previous leader came with the leadership."""
@@ -129,9 +142,12 @@ class Leadership:
 
     async def _acquire(self) -> int | None:
         before = time.monotonic()
-        epoch = await acquire_leadership(self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces)
+        epoch = await acquire_leadership(
+            self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces, seen=self._seen
+        )
         self._answered(epoch is not None)
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS
             self._store.leader = self.lease
+            self._seen = replace(self._seen, epoch=epoch)
         return epoch

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from opendataflow.engine import limits
-from opendataflow.errors import DataflowError, LeadershipLost, NoAccess, SchemaMismatch
+from opendataflow.errors import DataflowError, HistoryLost, LeadershipLost, NoAccess, SchemaMismatch
 
 T = TypeVar("T")
 
 
 def concerns_one_request(error: DataflowError) -> bool:
     """Return whether only this request has failed. All requests suffer from any other error: Postgres does not answer,
-    another operator leads, or the schema is another one."""
-    return not (error.retryable or isinstance(error, LeadershipLost | SchemaMismatch))
+    another operator leads, the schema is another one, or Postgres has gone back in time."""
+    return not (error.retryable or isinstance(error, LeadershipLost | SchemaMismatch | HistoryLost))
 
 
 class DatabaseRetries:

@@ -25,7 +25,7 @@ from opendataflow.engine.declaring import batches
 from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
-from opendataflow.errors import DataflowError, LeaseLost
+from opendataflow.errors import DataflowError, HistoryLost, LeaseLost
 from opendataflow.model.records.claim import ClaimedRun, Completed, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.records.run import Ended
 from opendataflow.names import TODAY, TaskState
@@ -240,6 +240,7 @@ class Engine(Generic[OrderT]):
 
     def _begin(self, run: ClaimedRun, declared: DeclaredJob, *, adopting: bool = False) -> None:
         self._runs[run.run] = run
+        self._authority.record(run)
         self._observer.claimed(run)
         start = self._starts.start(run, declared, self._jobs[run.job], adopting=adopting)
         future = self._group.create_task(start, name=f"start of run {run.run}")
@@ -342,6 +343,8 @@ class Engine(Generic[OrderT]):
 
         completed, woken = await self._retries.until_answered(commit, self._report_outage)
         results = {result.run: result for result in completed}
+        if lost := [done.run for done in completions if done.run not in results]:
+            raise HistoryLost(f"history was lost: the database does not know run {lost[0]}, which has ended here")
         for done in completions:
             result = results[done.run]
             self._observer.completed(done, runs[done.run], result)

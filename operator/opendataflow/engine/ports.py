@@ -108,7 +108,11 @@ class ClaimAuthority(Protocol):
         """Return whether this process holds the right, by its own clock."""
 
     async def renew(self) -> None:
-        """Renew the right. Raises LeadershipLost if another process has taken over."""
+        """Renew the right. Raises LeadershipLost if another process has taken over, and HistoryLost if Postgres lacks
+        what this process has seen in it."""
+
+    def record(self, run: ClaimedRun) -> None:
+        """Record a run of Postgres, for `renew`."""
 
     async def take_over(self) -> set[str]:
         """Take over the runs of earlier processes. Return the jobs that may have QUEUED tasks now."""

@@ -2,8 +2,11 @@
 
 from collections.abc import Collection
 
+from psycopg.types.json import Jsonb
+
 from opendataflow.keys import bare
-from opendataflow.model.records.pod import RunIdentity, StoredRun
+from opendataflow.model.records.leader import NOTHING_SEEN, Seen
+from opendataflow.model.records.pod import Orphan, RunIdentity, StoredRun
 from opendataflow.model.records.run import Host
 from opendataflow.names import pod_name
 from opendataflow.store.connections.connection import Row
@@ -11,16 +14,27 @@ from opendataflow.store.store import Store
 
 
 async def acquire_leadership(
-    store: Store, lease: str, host: Host, ttl: float, namespaces: Collection[str] | None = None
+    store: Store,
+    lease: str,
+    host: Host,
+    ttl: float,
+    namespaces: Collection[str] | None = None,
+    *,
+    seen: Seen = NOTHING_SEEN,
 ) -> int | None:
     """Acquire or renew the leadership for `ttl` seconds. Return its epoch, or None while another operator leads.
 
     The runs of the earlier leader then belong to this lease. `namespaces`: the namespaces that the operator manages,
-    empty for all. None: the caller manages none, and leads for a clean-up only.
+    empty for all. None: the caller manages none, and leads for a clean-up only. `seen`: what this process knows from
+    the database. Raises HistoryLost if the database lacks that.
     """
-    query = "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s) AS epoch"
+    query = (
+        "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s, %s, %s) "
+        "AS epoch"
+    )
     places = None if namespaces is None else list(namespaces)
-    epoch = (await store.row(query, lease, host.name, host.boot, "", ttl, places))["epoch"]
+    known = (seen.epoch, seen.run, seen.fence)
+    epoch = (await store.row(query, lease, host.name, host.boot, "", ttl, places, *known))["epoch"]
     return None if epoch is None else int(epoch)
 
 
@@ -45,3 +59,28 @@ def _stored_run(row: Row) -> StoredRun:
 async def unmanaged_namespaces(store: Store) -> list[Row]:
     """Return namespaces that the leader does not manage but that have jobs or runs, with these jobs and runs."""
     return await store.rows("SELECT * FROM opendataflow.unmanaged_namespaces()")
+
+
+async def record_orphans(store: Store, lease: str, orphans: Collection[Orphan], *, complete: bool) -> None:
+    """Record all orphans, so that nothing of their chunks is claimed. `complete`: all namespaces were listed.
+
+    Later runs get ids and fencing tokens above those of the orphans.
+    """
+    rows = [
+        {
+            "uid": each.uid,
+            "run": each.identity.run,
+            "fence": each.identity.fence,
+            "job": each.job,
+            "data_id": each.data_id,
+            "namespace": each.identity.namespace,
+            "name": each.identity.name,
+        }
+        for each in orphans
+    ]
+    await store.rows("SELECT opendataflow.record_orphans(%s::uuid, %s, %s)", lease, Jsonb(rows), complete)
+
+
+async def forget_orphans(store: Store, lease: str, orphans: Collection[Orphan]) -> None:
+    """Forget orphans that have ended. Their chunks may be claimed."""
+    await store.rows("SELECT opendataflow.forget_orphans(%s::uuid, %s)", lease, [each.uid for each in orphans])

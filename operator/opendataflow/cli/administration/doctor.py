@@ -22,7 +22,13 @@ from typing import Any
 from opendataflow.cli.app import OutputOption, app
 from opendataflow.cli.output.printing import Output, print_document
 from opendataflow.cli.output.screen import Text, console
-from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespace_sentence
+from opendataflow.core.text.explain import (
+    counted,
+    duration,
+    orphan_sentence,
+    shell_command,
+    unmanaged_namespace_sentence,
+)
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
@@ -203,6 +209,9 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.OK, "no engine is running, and nothing could run")
     for run in found["orphans"]:
         yield _orphan(run)
+    for orphan in found["orphaned_pods"]:
+        text, remedy = orphan_sentence(orphan).split(": ", 1)
+        yield Finding(Level.WARNING, text, remedy)
     for elsewhere in found["unmanaged_namespaces"]:
         text, remedy = unmanaged_namespace_sentence(elsewhere).split(": ", 1)
         yield Finding(Level.WARNING, text, remedy)

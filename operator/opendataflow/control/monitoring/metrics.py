@@ -85,6 +85,11 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self._orphans = Gauge(
+            "opendataflow_orphaned_pods",
+            "Pods of runs that Postgres does not know any more; they are being deleted.",
+            registry=registry,
+        )
         self._claim = Histogram(
             "opendataflow_claim_seconds", "One claim, of any number of tasks.", buckets=_QUICK, registry=registry
         )
@@ -172,6 +177,10 @@ class Metrics:
     def foreign(self, kind: str) -> None:
         """Count an object with labels of a run that does not belong to it. `kind`: pods or sparkapplications."""
         self._foreign.labels(kind).inc()
+
+    def orphans(self, number: int) -> None:
+        """Set the number of pods and SparkApplications whose runs Postgres does not know."""
+        self._orphans.set(number)
 
     def resource_failed(self, kind: str) -> None:
         """Count a failure while one resource of a kind was handled."""

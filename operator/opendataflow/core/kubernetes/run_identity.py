@@ -8,6 +8,7 @@ it has our finalizer, and its uid is known.
 from enum import Enum, auto
 from typing import Protocol
 
+from opendataflow import names
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.pod import ObservedPod, RunIdentity
 
@@ -44,6 +45,10 @@ class Identified(ClusterObject, Protocol):
     @property
     def nonce(self) -> str | None: ...
     @property
+    def job(self) -> str | None: ...
+    @property
+    def data_id(self) -> str | None: ...
+    @property
     def engine(self) -> str | None: ...
     @property
     def finalizer(self) -> bool: ...
@@ -54,6 +59,15 @@ def match_object(seen: Identified, run: RunIdentity, engine: str) -> Match:
     if (seen.namespace, seen.name) != (run.namespace, run.name) or not _is_of_run(seen, run, engine):
         return Match.FOREIGN
     return Match.OURS if seen.finalizer else Match.UNPROTECTED
+
+
+def claims_to_be(seen: Identified) -> RunIdentity | None:
+    """Return the run whose object this seems to be, by its own annotations; None if they do not fit its name."""
+    own = (seen.run, seen.fence, seen.nonce, seen.job, seen.data_id)
+    if seen.run is None or seen.fence is None or not (seen.nonce and seen.job and seen.data_id and all(own)):
+        return None
+    name = names.pod_name(seen.job, seen.run, seen.nonce)
+    return RunIdentity(seen.run, seen.namespace, name, seen.fence, seen.nonce) if seen.name == name else None
 
 
 def match_driver(pod: ObservedPod, application: ObservedApplication | None, run: RunIdentity, engine: str) -> Match:

@@ -327,6 +327,15 @@ def _unlock_command(why: Evidence, blocker: Evidence) -> str:
             return ""
 
 
+def orphan_sentence(orphan: Evidence) -> str:
+    """Return what a pod of a forgotten run keeps back, and the remedy. `orphan`: a row of opendataflow.orphan."""
+    return (
+        f"pod {orphan['namespace']}/{orphan['name']} of run {orphan['run']}, which the database does not know any "
+        f"more, may still write chunk {orphan['data_id']}: it is being deleted; if its node is gone: "
+        "kubectl delete node NODE"
+    )
+
+
 def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
     job = why["job"]
     if why["deleted"]:
@@ -339,6 +348,8 @@ def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
     yield from _gate_sentences(why)
     if state is not TaskState.QUEUED:
         return
+    if why.get("orphan"):
+        yield orphan_sentence(why["orphan"])
     if why["parallelism"] == 0:
         yield no_parallelism_sentence(job)
     elif why["running"] >= why["parallelism"]:

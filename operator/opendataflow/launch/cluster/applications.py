@@ -18,13 +18,13 @@ from opendataflow.errors import ClusterRefused, ClusterUnreachable, NotCreatable
 from opendataflow.launch.cluster.api import APPLICATIONS, Api, selector
 from opendataflow.launch.cluster.creating import create_or_find
 from opendataflow.launch.cluster.namespace_view import NamespaceView
-from opendataflow.launch.cluster.releases import Releases, Spawn
+from opendataflow.launch.cluster.releases import Releases, Spawn, orphans_in
 from opendataflow.launch.cluster.rights import missing_rights
 from opendataflow.launch.cluster.seen import parse_application
 from opendataflow.launch.cluster.sightings import Foreigners, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
-from opendataflow.model.records.pod import PodOrder, RunIdentity, StoredRun
+from opendataflow.model.records.pod import Orphan, PodOrder, RunIdentity, StoredRun
 
 RETRY_SECONDS = 1.0
 _LIST_RIGHTS = [right for right in RIGHTS if right.verb in ("list", "watch")]
@@ -86,6 +86,10 @@ class Applications:
     def unknown_runs(self) -> set[int]:
         """Return the runs, by the annotations of applications, that are not expected."""
         return self._sightings.unknown_runs()
+
+    def orphans(self, runs: Collection[int]) -> list[Orphan]:
+        """Return the applications of runs that Postgres does not know. Sweep those that are released."""
+        return orphans_in(self._sightings.open_of(runs), self._releases)
 
     def expect(self, run: RunIdentity) -> None:
         """Recognize the application of a run from now on, also one that was seen before."""

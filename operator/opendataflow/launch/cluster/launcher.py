@@ -50,7 +50,7 @@ from opendataflow.launch.cluster.sightings import Foreigners, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.pod import ObservedPod, PodOrder, RunIdentity, Stop, StoredRun
+from opendataflow.model.records.pod import ObservedPod, Orphan, PodOrder, RunIdentity, Stop, StoredRun
 from opendataflow.model.records.run import Ended, Host, Outcome, Report
 from opendataflow.names import OutcomeClass, Reason
 
@@ -114,6 +114,8 @@ class ClusterLauncher:
         self._pods: dict[int, ObservedPod] = {}
         """The pods that have matched a run."""
         self._runs: dict[int, _Run] = {}
+        self._orphans: dict[int, Orphan] = {}
+        self._ended_orphans: list[Orphan] = []
         self._uncertain: set[int] = set()
         """Runs whose create may still arrive, from this process or from an earlier one."""
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
@@ -267,6 +269,40 @@ class ClusterLauncher:
         """Return runs that objects name, but that were neither started nor adopted. Their outcome may be committed."""
         return tuple(self._sightings.unknown_runs() | self._applications.unknown_runs())
 
+    def orphans(self, runs: Collection[int]) -> list[Orphan]:
+        """Return the objects of runs that Postgres does not know. They may still write."""
+        pods = [pod for pod in self._sightings.open_of(runs) if pod.main == names.MAIN_CONTAINER]
+        return [*self._applications.orphans(runs), *releases.orphans_in(pods, self._releases)]
+
+    @property
+    def lists_all(self) -> bool:
+        """Return whether all namespaces are listed. Where rights are missing, none are."""
+        return all(view.closed is None for view in self._views.values())
+
+    async def end_orphan(self, orphan: Orphan) -> None:
+        """Delete an orphan, with its own grace period. `ended_orphans` returns it when no container of it runs."""
+        run = orphan.identity.run
+        self._orphans[run] = orphan
+        self._expect(orphan.identity)
+        await self._protect(run)
+        known = self._runs[run] = _Run(run)
+        if run not in self._pods and self._applications.get(run) is None:
+            self._ended_orphans.append(orphan)  # it was deleted meanwhile
+        else:
+            self._judge(run)
+            if not known.reported:
+                self._stop(known, _STOPPED_BY_OPERATOR)
+
+    def ended_orphans(self) -> list[Orphan]:
+        """Return the orphans that have ended and are not released."""
+        return list(self._ended_orphans)
+
+    def release_orphan(self, orphan: Orphan) -> None:
+        """Release an orphan, whose chunk may be claimed now."""
+        self._ended_orphans.remove(orphan)
+        self._orphans.pop(orphan.identity.run)
+        self._release(orphan.identity.run)
+
     async def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> None:
         """Release the objects of runs that have ended in Postgres, and delete them later; count foreign objects.
 
@@ -399,6 +435,9 @@ class ClusterLauncher:
             self._stop(known, verdict.outcome)
         elif verdict is not None:
             known.reported = True
+            if run in self._orphans:
+                self._ended_orphans.append(self._orphans[run])
+                return
             self._spawn(self._report(run, self._pods.get(run, _NO_POD), verdict), f"report of run {run}")
 
     def _verdict(self, known: _Run, *, node_gone: bool) -> Outcome | Stop | None:

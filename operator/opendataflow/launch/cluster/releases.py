@@ -6,17 +6,18 @@ label. A released object stays for a minute: its name is a tombstone, so that a 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from opendataflow import names
-from opendataflow.core.kubernetes.run_identity import ClusterObject
+from opendataflow.core.kubernetes.run_identity import ClusterObject, Identified, claims_to_be
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
+from opendataflow.keys import key_of
 from opendataflow.launch.cluster.answers import is_gone
 from opendataflow.launch.cluster.api import PODS, Api, Resource
 from opendataflow.launch.cluster.executors import Executors
-from opendataflow.model.records.pod import ObservedPod
+from opendataflow.model.records.pod import ObservedPod, Orphan
 
 WORKERS = 16
 TOMBSTONE_SECONDS = 60.0
@@ -179,6 +180,30 @@ class Releases(Generic[T]):
 
     def _minute(self) -> int:
         return int(self._clock()) // 60
+
+
+class _Labelled(Releasable, Identified, Protocol):
+    """An object that can be released, and names its run."""
+
+
+L = TypeVar("L", bound=_Labelled)
+
+
+def orphans_in(found: Iterable[L], released: Releases[L]) -> list[Orphan]:
+    """Return the orphans among objects of runs that Postgres does not know. Sweep those that were released before.
+
+    An object whose name does not fit its annotations is none: somebody else has created it.
+    """
+    orphans = []
+    for seen in found:
+        run = claims_to_be(seen)
+        if run is None or seen.job is None or seen.data_id is None:
+            continue
+        if seen.done is not None:
+            released.record_released(seen)
+        else:
+            orphans.append(Orphan(run, key_of(seen.namespace, seen.job), seen.data_id, seen.uid))
+    return orphans
 
 
 def pod_releases(api: Api, *, note: Callable[[str], None], clock: Callable[[], float]) -> Releases[ObservedPod]:

@@ -142,6 +142,10 @@ class Sightings(Generic[T]):
         """Return the runs, by the labels of objects, that are not expected."""
         return {seen.run for seen in self._open.values() if seen.run is not None} - self._expected.keys()
 
+    def open_of(self, runs: Collection[int]) -> list[T]:
+        """Return the objects of these runs that are not sorted."""
+        return [seen for seen in self._open.values() if seen.run in runs]
+
     def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun], *, by_uid: bool) -> list[T]:
         """Sort the objects of unknown runs with what Postgres stores. Return those of runs that have ended.
 

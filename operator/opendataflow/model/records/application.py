@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class ObservedApplication:
     """A SparkApplication as last observed.
 
-    `run`, `fence`, `nonce`: from its annotations; None if they are missing or invalid. `engine`: from its label.
+    `run`, `fence`, `nonce`, `job`, `data_id`: from its annotations; None if they are missing or invalid. `job` has no
+    namespace. `engine`: from its label.
     `done`: the minute in which its finalizer was removed. `finalizer`: whether it has the finalizer of the framework.
     `state`, `message`: from the Spark operator; empty before it has processed the object. `driver`, `submission`: the
     name of the driver's pod and the id of its submission, from the Spark operator. `submitted`: whether a driver was
@@ -21,6 +22,8 @@ class ObservedApplication:
     run: int | None = None
     fence: int | None = None
     nonce: str | None = None
+    job: str | None = None
+    data_id: str | None = None
     engine: str | None = None
     done: int | None = None
     finalizer: bool = False

@@ -32,6 +32,16 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Orphan:
+    """The pod or SparkApplication of a run that Postgres does not know. `job`: its key. `uid`: of the object."""
+
+    identity: RunIdentity
+    job: str
+    data_id: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Termination:
     """The end of a container. `message`: its termination message, or a message of the kubelet."""
 
@@ -64,9 +74,9 @@ class Condition:
 class ObservedPod:
     """A pod as last observed. `phase`: of Kubernetes; empty if it has none.
 
-    `run`, `fence`, `nonce`: from its label and annotations; None if they are missing or invalid. `done`: the minute in
-    which its finalizer was removed. `owner`: the uid of the SparkApplication that owns it.
-    `submission`: of the Spark operator, from its label.
+    `run`, `fence`, `nonce`, `job`, `data_id`: from its label and annotations; None if they are missing or invalid.
+    `job` has no namespace. `done`: the minute in which its finalizer was removed. `owner`: the uid of the
+    SparkApplication that owns it. `submission`: of the Spark operator, from its label.
     `ended`, `waiting`, `started`: of the container `main`. `failed_init`: an init container that failed, and its end.
     `waiting_init`: an init container that can't start, and the reason. `deleted_at`: the time of the request to delete
     it, without the grace period. `grace`: the grace period in seconds. `finalizer`: whether it has the finalizer of the
@@ -83,6 +93,8 @@ class ObservedPod:
     run: int | None = None
     fence: int | None = None
     nonce: str | None = None
+    job: str | None = None
+    data_id: str | None = None
     engine: str | None = None
     owner: str | None = None
     submission: str | None = None

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 
 from opendataflow.errors import (
     DataflowError,
+    HistoryLost,
     IdTaken,
     InvalidInput,
     LeadershipLost,
@@ -74,6 +75,7 @@ _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF005": NotShared,
     "DF006": LeadershipLost,
     "DF008": LimitReached,
+    "DF009": HistoryLost,
 }
 
 
