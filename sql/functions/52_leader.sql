@@ -8,16 +8,20 @@
 -- p_namespaces: the only namespaces that the operator manages; empty for all; null keeps the present value.
 -- p_epoch: the epoch in which this operator leads. p_run, p_fence: the newest run that it knows. Null: none yet.
 -- Raises DF009 if these are missing here: the database has gone back in time.
+-- p_home, p_home_name: the uid and the namespace/name of the operator's service account; null if it has none.
+-- Raises DF001 if the database belongs to another one. The first one that leads becomes its home.
 -- Locks the leader's row, then the previous lease (level 1), then runs.
 CREATE FUNCTION opendataflow.acquire_leadership(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
                                                 p_namespaces text[] DEFAULT NULL, p_epoch bigint DEFAULT NULL,
-                                                p_run bigint DEFAULT NULL, p_fence bigint DEFAULT NULL) RETURNS bigint
+                                                p_run bigint DEFAULT NULL, p_fence bigint DEFAULT NULL,
+                                                p_home text DEFAULT NULL, p_home_name text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_leader     leader;
     v_expires_at timestamptz;
 BEGIN
     SELECT * INTO v_leader FROM leader FOR NO KEY UPDATE;
+    PERFORM require_home(v_leader, p_home);
     PERFORM require_history(v_leader, p_lease, p_epoch, p_run, p_fence);
     IF v_leader.lease = p_lease AND renew_lease(p_lease, p_ttl) THEN
         RETURN v_leader.epoch;
@@ -31,9 +35,21 @@ BEGIN
     DELETE FROM lease l WHERE l.id = v_leader.lease;
     PERFORM open_lease(p_lease, 'operator', p_host, p_boot, p_runs_home, p_ttl);
     UPDATE leader SET lease = p_lease, epoch = epoch + 1, since = clock_timestamp(),
-                      namespaces = coalesce(p_namespaces, namespaces);
+                      namespaces = coalesce(p_namespaces, namespaces), home = coalesce(home, p_home),
+                      home_name = coalesce(home_name, p_home_name);
     UPDATE run r SET lease = p_lease WHERE r.lease = v_leader.lease AND r.state = 'RUNNING';
     RETURN v_leader.epoch + 1;
+END $$;
+
+-- Raise DF001 if the database belongs to the operators of another service account.
+CREATE FUNCTION opendataflow.require_home(p_leader opendataflow.leader, p_home text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_leader.home <> p_home THEN
+        RAISE EXCEPTION 'this database belongs to the operators of the service account % (uid %), and this operator has uid %: '
+            'if they are gone, run `dataflow db restored --move`; if this is a copy of their database, `dataflow db restored --copy`',
+            p_leader.home_name, p_leader.home, p_home USING ERRCODE = 'DF001';
+    END IF;
 END $$;
 
 -- Raise DF009 if this database lacks the epoch in which an operator leads, or the newest run that the operator knows.

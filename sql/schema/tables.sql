@@ -261,13 +261,17 @@ CREATE TABLE opendataflow.lease (
 -- A takeover is possible after the lease has ended, and increments the epoch.
 -- `identity`: separates the pods of this database from the pods of other databases in the same cluster.
 -- `namespaces`: the only namespaces that the operator manages; empty for all.
+-- `home`: the uid of the service account whose operators may lead; null until one leads. `home_name`: its namespace/name.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
     lease     uuid,
     epoch     bigint NOT NULL DEFAULT 0,
     since     timestamptz,
-    namespaces text[] NOT NULL DEFAULT '{}'
+    namespaces text[] NOT NULL DEFAULT '{}',
+    home      text,
+    home_name text CHECK (home_name LIKE '_%/_%'),
+    CONSTRAINT home_has_name CHECK ((home IS NULL) = (home_name IS NULL))
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;
 

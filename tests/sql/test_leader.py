@@ -233,6 +233,42 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
     assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"
 
 
+HOME = """SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour',
+                                                 p_home => %s, p_home_name => %s) AS epoch"""
+
+
+def test_a_database_belongs_to_the_first_home_that_leads_it_until_it_is_moved(db: Connection) -> None:
+    lease = new_lease()
+    assert db.execute(HOME, (lease, "uid-1", "team/dataflow")).fetchall() == [{"epoch": 1}]
+    for _ in range(2):  # while the home leads, and after its lease has ended
+        with pytest.raises(
+            DatabaseError, match=r"account team/dataflow \(uid uid-1\), and this operator has uid uid-2"
+        ):
+            db.execute(HOME, (new_lease(), "uid-2", "other/dataflow"))
+        db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    assert leads(db, new_lease(), seconds=0) == 2  # the clean-up, which has no home
+    db.execute("SELECT opendataflow.require_no_engine(), opendataflow.forget_home()")
+    assert db.execute(HOME, (lease, "uid-2", "other/dataflow")).fetchall() == [{"epoch": 3}]
+    assert value(db, "SELECT home_name FROM opendataflow.leader") == "other/dataflow"
+    with pytest.raises(DatabaseError, match="pod works with this database: stop it, and try again"):
+        db.execute("SELECT opendataflow.require_no_engine()")
+
+
+def test_a_copy_has_another_identity_no_home_no_orphans_and_suspended_jobs(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    db.execute(HOME, (lease, "uid-1", "team/dataflow"))
+    record(db, lease, orphan("u1", "team/make", "2", 500))
+    before = value(db, "SELECT identity FROM opendataflow.leader")
+    assert value(db, "SELECT opendataflow.become_copy('ann')") == 1
+    assert value(db, "SELECT opendataflow.become_copy('ann')") == 0
+    (leader,) = db.execute("SELECT identity, home, home_name FROM opendataflow.leader").fetchall()
+    assert (leader["identity"] != before, leader["home"], leader["home_name"]) == (True, None, None)
+    assert value(db, "SELECT count(*) FROM opendataflow.orphan") == 0
+    assert claim(db, lease, "team/make") == []
+    event = db.execute("SELECT actor, reason FROM opendataflow.history WHERE event = 'suspend'").fetchall()
+    assert event == [{"actor": "ann", "reason": "the database is a copy"}]
+
+
 KNOWS = """SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour', NULL, %s, %s, %s)"""
 
 

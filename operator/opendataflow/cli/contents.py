@@ -62,7 +62,11 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry(
         ("administration.doctor",), Panel.MAINTAIN, "Check this machine, and list what waits for a person."
     ),
-    "db": Entry(("administration.db",), Panel.MAINTAIN, "Migrate, check or move the database."),
+    "db": Entry(
+        ("administration.db", "administration.restored"),
+        Panel.MAINTAIN,
+        "Migrate, check, restore or move the database.",
+    ),
     "crypt": Entry(
         ("administration.crypt",), Panel.MAINTAIN, "Encrypt passwords, decrypt them, or change their passkey."
     ),
@@ -148,6 +152,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "db status": ("dataflow db status", "DATAFLOW_DSN=postgresql://me@db/flow dataflow db status"),
     "db verify": ("dataflow db verify", "DATAFLOW_DSN=postgresql://me@db/flow dataflow db verify"),
     "db move": ("dataflow db move postgresql://me@db/flow", "DATAFLOW_HOME=/srv/flow dataflow db move service=flow"),
+    "db restored": ("dataflow db restored", "dataflow db restored --copy"),
     "db assign": ("dataflow db assign flights team-a", "dataflow db assign delays team-b"),
     "crypt new": ("dataflow crypt new", "dataflow crypt new --key-file passkey"),
     "crypt open": ("dataflow crypt open", "dataflow crypt open --key-file passkey"),

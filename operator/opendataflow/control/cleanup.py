@@ -39,11 +39,12 @@ from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, EVENTS, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
+from opendataflow.launch.cluster.rights import own_account
 from opendataflow.launch.cluster.seen import parse_application, parse_pod
 from opendataflow.model.records.run import Host
 from opendataflow.opening.database import open_store
 from opendataflow.settings import Settings, has_named_database
-from opendataflow.store.leader import acquire_leadership, identity
+from opendataflow.store.leader import acquire_leadership, forget_home, home_namespace, identity
 from opendataflow.store.store import Store
 
 LEASE_SECONDS = 60.0
@@ -68,7 +69,7 @@ async def clean_up(settings: Settings, namespaces: Sequence[str], *, force: bool
     With `force`: of every database; otherwise only of this database. Raises Refused if an operator leads (except with
     `force`), or if some objects could not be freed.
     """
-    async with Api(find_access()) as api, _no_other_leader(settings, force=force) as right:
+    async with Api(find_access()) as api, _no_other_leader(settings, api, force=force) as right:
         freed = await _free_all(api, namespaces, right)
     if freed.refusals:
         raise Refused(f"not everything could be freed: {freed.refusals[0]}")
@@ -84,8 +85,8 @@ async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: s
     async with Api(find_access()) as api, _stopped(api, deployment):
         try:
             freed = await _free_own(settings, api, namespaces, wait)
-        except Refused:
-            logger.warning("an operator leads this database all the same: its run pods are left to it")
+        except Refused as error:
+            logger.warning("its run pods are left alone: %s", error)
             return
         except (InvalidInput, Unreachable, SchemaMismatch) as error:
             reason = error.args[0].removesuffix(f"; {_FORCE}")
@@ -100,8 +101,11 @@ async def _free_own(settings: Settings, api: Api, namespaces: Sequence[str], wai
     until, logged = time.monotonic() + wait, False
     while True:
         try:
-            async with _no_other_leader(settings, force=False, wait=LEADER_SECONDS) as right:
-                return await _free_all(api, namespaces, right)
+            async with _no_other_leader(settings, api, force=False, wait=LEADER_SECONDS) as right:
+                freed = await _free_all(api, namespaces, right)
+                if not freed.refusals:
+                    await right.forget_home()
+                return freed
         except Unreachable as error:
             if time.monotonic() >= until:
                 raise
@@ -214,6 +218,9 @@ class _WithoutLeadership:
     async def renew(self) -> None:
         """Do nothing."""
 
+    async def forget_home(self) -> None:
+        """Do nothing."""
+
 
 class _Leadership:
     """The leadership over one database. Only its runs are freed."""
@@ -232,6 +239,10 @@ class _Leadership:
                 f"freed before their outcomes are committed; {_FORCE}"
             )
 
+    async def forget_home(self) -> None:
+        """Let the next operator lead this database, whatever its service account is."""
+        await forget_home(self._store)
+
     async def end(self) -> None:
         """Give up the leadership, so that an operator can lead at once."""
         await self._store.close_lease(self._lease)
@@ -239,7 +250,7 @@ class _Leadership:
 
 @asynccontextmanager
 async def _no_other_leader(
-    settings: Settings, *, force: bool, wait: float = 0.0
+    settings: Settings, api: Api, *, force: bool, wait: float = 0.0
 ) -> AsyncIterator[_WithoutLeadership | _Leadership]:
     """Ensure that no operator leads during the block. `wait`: seconds to wait until none leads."""
     if force:
@@ -249,6 +260,7 @@ async def _no_other_leader(
         raise InvalidInput(f"DATAFLOW_DSN is not set, so nobody knows whether an operator leads; {_FORCE}")
     try:
         async with open_store(settings, size=1) as store:
+            await _require_own_database(store, api)
             right = _Leadership(store, await identity(store))
             await _acquire(right, wait)
             try:
@@ -257,6 +269,16 @@ async def _no_other_leader(
                 await right.end()
     except (Unreachable, SchemaMismatch) as error:
         raise type(error)(f"{error} So nobody knows whether an operator leads; {_FORCE}") from error
+
+
+async def _require_own_database(store: Store, api: Api) -> None:
+    """Raise Refused if the database belongs to operators in another namespace: it is a copy of theirs.
+
+    A person's account has no namespace, and may free the pods of any database.
+    """
+    account, namespace = await own_account(api), await home_namespace(store)
+    if account is not None and namespace not in (None, account.namespace):
+        raise Refused(f"this database belongs to operators in namespace {namespace}, and may be a copy of theirs")
 
 
 async def _acquire(right: _Leadership, wait: float) -> None:

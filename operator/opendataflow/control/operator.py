@@ -27,7 +27,7 @@ from opendataflow.control.resources.orders import OrderMakers
 from opendataflow.control.resources.reconcile import Reconciler
 from opendataflow.control.resources.requests import Requests
 from opendataflow.control.resources.watching import watch
-from opendataflow.control.startup import Database, wait_for_supported_version
+from opendataflow.control.startup import Database, find_home, wait_for_supported_version
 from opendataflow.control.status.events import EventWriter
 from opendataflow.control.status.status_writer import StatusWriter
 from opendataflow.core.kubernetes.pods import Operator
@@ -40,6 +40,7 @@ from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowErro
 from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
+from opendataflow.model.records.leader import Home
 from opendataflow.model.records.plan import NamespaceLimits
 from opendataflow.model.records.pod import PodOrder
 from opendataflow.model.records.run import Host
@@ -93,9 +94,10 @@ async def operate(settings: Settings, options: OperatorSettings) -> None:
         database = Database(settings, api, options.namespaces, metrics, health)
         with _exit_on_signals():
             await wait_for_supported_version(api, health)
+            home = await find_home(api, health)
             store = await database.opened(stack)
             engine_id = await database.answer(lambda: identity(store))
-        await OperatorProcess(store, api, options, engine_id, targets, metrics, health).run()
+        await OperatorProcess(store, api, options, engine_id, home, targets, metrics, health).run()
 
 
 @contextmanager
@@ -119,14 +121,18 @@ def _exit_on_signals() -> Iterator[None]:
 
 
 class OperatorProcess:
-    """The parts of one operator, and its life from start to end. `engine_id`: the identity of the database."""
+    """The parts of one operator, and its life from start to end. `engine_id`: the identity of the database.
 
-    def __init__(
+    `home`: the service account of the operator, if it has one.
+    """
+
+    def __init__(  # noqa: PLR0913  # called once, by `operate`
         self,
         store: Store,
         api: Api,
         options: OperatorSettings,
         engine_id: str,
+        home: Home | None,
         targets: Sequence[Target],
         metrics: Metrics,
         health: Health,
@@ -185,7 +191,7 @@ class OperatorProcess:
         )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
         leadership = Leadership(
-            store, Host(options.name, engine_id), self._leads, self._leadership_answered, options.namespaces
+            store, Host(options.name, engine_id), self._leads, self._leadership_answered, options.namespaces, home
         )
         self._orphans = Orphans(store, self._launcher, leadership.lease, metrics)
         self._engine: Engine[PodOrder] = Engine(

@@ -21,6 +21,8 @@ from opendataflow.core.kubernetes.cluster_version import too_old
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.launch.cluster.api import Api, custom
+from opendataflow.launch.cluster.rights import own_account
+from opendataflow.model.records.leader import Home
 from opendataflow.opening.database import open_store
 from opendataflow.settings import Settings, has_named_database
 from opendataflow.store.store import Store
@@ -54,6 +56,21 @@ async def wait_for_supported_version(api: Api, health: Health) -> None:
             if (sentence := too_old(version)) is not None:
                 raise Refused(sentence)
             return
+
+
+async def find_home(api: Api, health: Health) -> Home | None:
+    """Wait until the API server returns the service account of this operator; return None if it has none."""
+    limited_logger = RateLimitedLogger(logger)
+    while True:
+        try:
+            home = await own_account(api)
+        except ClusterUnreachable as error:
+            health.report("the Kubernetes API", str(error))
+            limited_logger.warn(str(error))
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            health.report("the Kubernetes API", None)
+            return home
 
 
 class Database:

@@ -15,7 +15,7 @@ from opendataflow.engine.ports import LocalLauncher
 from opendataflow.engine.takeover import Takeover
 from opendataflow.errors import DataflowError, LeadershipLost
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.leader import NOTHING_SEEN
+from opendataflow.model.records.leader import NOTHING_SEEN, Home
 from opendataflow.model.records.run import Host
 from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
@@ -80,7 +80,8 @@ class Leadership:
 
     `host`: the name of this process, for people. `leads`: called with the epoch when this process starts to lead.
     `answered`: called after each answer of Postgres, with whether this process leads. A standby asks every few seconds,
-    too. `namespaces`: the managed namespaces; empty means all.
+    too. `namespaces`: the managed namespaces; empty means all. `home`: of the operator. The database refuses to be led
+    by an operator of another home.
     """
 
     exclusive = True
@@ -93,10 +94,12 @@ class Leadership:
         leads: Callable[[int], None],
         answered: Callable[[bool], None] = lambda _: None,
         namespaces: Collection[str] = (),
+        home: Home | None = None,
     ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
         self._namespaces = namespaces
+        self._home = home
         self._host = host
         self._leads = leads
         self._answered = answered
@@ -143,7 +146,13 @@ class Leadership:
     async def _acquire(self) -> int | None:
         before = time.monotonic()
         epoch = await acquire_leadership(
-            self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces, seen=self._seen
+            self._store,
+            self.lease,
+            self._host,
+            limits.LEASE_SECONDS,
+            self._namespaces,
+            seen=self._seen,
+            home=self._home,
         )
         self._answered(epoch is not None)
         if epoch is not None:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from psycopg.types.json import Jsonb
 
 from opendataflow.keys import bare
-from opendataflow.model.records.leader import NOTHING_SEEN, Seen
+from opendataflow.model.records.leader import NOTHING_SEEN, Home, Seen
 from opendataflow.model.records.pod import Orphan, RunIdentity, StoredRun
 from opendataflow.model.records.run import Host
 from opendataflow.names import pod_name
@@ -21,19 +21,21 @@ async def acquire_leadership(
     namespaces: Collection[str] | None = None,
     *,
     seen: Seen = NOTHING_SEEN,
+    home: Home | None = None,
 ) -> int | None:
     """Acquire or renew the leadership for `ttl` seconds. Return its epoch, or None while another operator leads.
 
     The runs of the earlier leader then belong to this lease. `namespaces`: the namespaces that the operator manages,
     empty for all. None: the caller manages none, and leads for a clean-up only. `seen`: what this process knows from
-    the database. Raises HistoryLost if the database lacks that.
+    the database. Raises HistoryLost if the database lacks that. `home`: of the operator, if it is known. Raises Refused
+    if the database has another one.
     """
     query = (
-        "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s, %s, %s) "
-        "AS epoch"
+        "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, "
+        "%s, %s, %s, %s, %s) AS epoch"
     )
     places = None if namespaces is None else list(namespaces)
-    known = (seen.epoch, seen.run, seen.fence)
+    known = (seen.epoch, seen.run, seen.fence, *((None, None) if home is None else (home.uid, str(home))))
     epoch = (await store.row(query, lease, host.name, host.boot, "", ttl, places, *known))["epoch"]
     return None if epoch is None else int(epoch)
 
@@ -41,6 +43,27 @@ async def acquire_leadership(
 async def identity(store: Store) -> str:
     """Return the label value of this database's run pods."""
     return str((await store.row("SELECT opendataflow.leader_identity() AS identity"))["identity"])
+
+
+async def home_namespace(store: Store) -> str | None:
+    """Return the namespace of the operators that this database belongs to; None if it has no home yet."""
+    name = (await store.row("SELECT home_name AS name FROM opendataflow.leader"))["name"]
+    return None if name is None else str(name).partition("/")[0]
+
+
+async def forget_home(store: Store) -> None:
+    """Forget the home. The next operator that leads becomes the home."""
+    await store.rows("SELECT opendataflow.forget_home()")
+
+
+async def become_copy(store: Store, actor: str) -> int:
+    """Make a database a copy, whose jobs are suspended. Return their number."""
+    return int((await store.row("SELECT opendataflow.become_copy(%s) AS jobs", actor))["jobs"])
+
+
+async def require_no_engine(store: Store) -> None:
+    """Raise Refused if an engine or an operator works with the database."""
+    await store.rows("SELECT opendataflow.require_no_engine()")
 
 
 async def stored_runs(store: Store, runs: Collection[int]) -> dict[int, StoredRun]:

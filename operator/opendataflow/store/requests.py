@@ -4,7 +4,7 @@ The request and the record of its answer are one transaction. A refusal is recor
 custom resources: a request has an owner, and an id that is unique for this owner.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString
@@ -20,6 +20,9 @@ from opendataflow.model.resources.statuses import MOST_LINES
 from opendataflow.names import Refusal
 from opendataflow.store.connections.connection import Row, translated
 from opendataflow.store.store import Store
+
+ACTION_PREFIX = "action "
+"""How the owner of a DataFlowAction's request begins. Its uid follows."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +196,14 @@ def _from_row(answer: Row) -> RecordedAnswer:
         refusal=Refusal(answer["refusal"]) if answer["refusal"] else None,
         lines=tuple(answer["lines"]),
     )
+
+
+def owner_of_action(uid: str) -> str:
+    """Return the owner of a DataFlowAction's request. `uid`: of the action."""
+    return f"{ACTION_PREFIX}{uid}"
+
+
+async def answered(store: Store, owners: Collection[str]) -> set[str]:
+    """Return those of the given owners of requests whose answer is recorded."""
+    rows = await store.rows("SELECT opendataflow.answered_requests(%s) AS owner", list(owners))
+    return {row["owner"] for row in rows}

@@ -21,7 +21,14 @@ from opendataflow.model.resources.jobs import DataFlowJob, Resubmit
 from opendataflow.model.resources.statuses import ActionCounts, DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, TaskState
 from opendataflow.stdio import visible
-from opendataflow.store.requests import RecordedAnswer, Request, answer_once, delete_stale_answers
+from opendataflow.store.requests import (
+    ACTION_PREFIX,
+    RecordedAnswer,
+    Request,
+    answer_once,
+    delete_stale_answers,
+    owner_of_action,
+)
 from opendataflow.store.store import Store
 
 ACTIONS = custom("dataflowactions")
@@ -29,7 +36,6 @@ TARGET_SECONDS = 5.0
 """How long an action waits for its job or data set: the same `kubectl apply` may create them later."""
 _RETRY_SECONDS = 0.5
 _INVALID_TTL = timedelta(hours=168)
-_PREFIX = "action "
 _NOT_FOUND, _CONFLICT = 404, 409
 
 logger = logging.getLogger(__name__)
@@ -103,7 +109,7 @@ class Requests:
                     await self._delete(entry)
             except (ValueError, OverflowError) as error:
                 logger.warning("the ttl of DataFlowAction %s is not known: %s", entry.key.owner, error)
-        await delete_stale_answers(self._store, _PREFIX, [_owner(entry) for entry in actions], self._now())
+        await delete_stale_answers(self._store, ACTION_PREFIX, [_owner(entry) for entry in actions], self._now())
 
     def _is_over(self, entry: Entry) -> bool:
         if not _finished(entry):
@@ -149,7 +155,7 @@ def _finished(entry: Entry) -> bool:
 
 
 def _owner(entry: Entry) -> str:
-    return f"{_PREFIX}{entry.uid}"
+    return owner_of_action(entry.uid)
 
 
 def _of_action(entry: Entry, spec: DataFlowActionSpec) -> Request:

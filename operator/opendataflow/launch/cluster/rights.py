@@ -1,4 +1,5 @@
-"""Asks the cluster which rights this program has. Every account may ask that about itself. It decides nothing."""
+"""Asks the cluster which account and which rights this program has. Every account may ask that about itself. It decides
+nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,9 +7,24 @@ from collections.abc import Iterable
 from opendataflow.core.kubernetes.rights import Right
 from opendataflow.errors import ClusterRefused
 from opendataflow.launch.cluster.api import Api, Resource
+from opendataflow.model.records.leader import Home
 
 REVIEWS = Resource("apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
+ACCOUNTS = Resource("apis/authentication.k8s.io/v1", "selfsubjectreviews")
 CONCURRENT_REQUESTS = 4
+
+
+async def own_account(api: Api) -> Home | None:
+    """Return the service account of this program; None if it is a person's, or if the cluster does not say it."""
+    try:
+        answer = await api.review(ACCOUNTS, {"metadata": {}})
+    except ClusterRefused:
+        return None
+    user = (answer.get("status") or {}).get("userInfo") or {}
+    match str(user.get("username")).split(":"), user.get("uid"):
+        case ["system", "serviceaccount", namespace, name], str(uid) if uid:
+            return Home(uid, namespace, name)
+    return None
 
 
 async def missing_rights(api: Api, namespace: str | None, rights: Iterable[Right]) -> list[Right]:

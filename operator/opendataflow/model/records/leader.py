@@ -16,3 +16,15 @@ class Seen:
 
 
 NOTHING_SEEN = Seen()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The service account of an operator: the home of a database. `uid`: Kubernetes never gives it again."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
