@@ -5,8 +5,10 @@ is configured to: requests, or replies to what the server has committed. It can 
 import asyncio
 import os
 import re
+import shutil
 import signal
 import struct
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from opendataflow.store.connections.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres
+from opendataflow.store.embedded.user import ServerUser
 from opendataflow.store.migrations.schema import migrate
 from tests.waiting import wait_until
 
@@ -32,6 +35,37 @@ class Server:
         self._data = folder / "postgres" / "data"
         self._embedded = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
         self.dsn = self._embedded.join()
+
+    def replica(self, folder: Path) -> "Server":
+        """Start a server in `folder` that streams from this one, asynchronously."""
+        home, other = self._data.parent, folder / "postgres"
+        user = ServerUser(other / "data")
+        user.make_folder(other)
+        with tempfile.TemporaryDirectory(dir=other) as made:  # the server's user may create nothing beside it
+            user.own(Path(made))
+            copy = [str(self._program("pg_basebackup")), f"--pgdata={made}/data", f"--dbname={self.dsn}"]
+            done = user.run([*copy, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            assert done.returncode == 0, done.stderr.decode()
+            Path(made, "data").rename(other / "data")
+        shutil.copy(home / "password", other / "password")
+        return Server(folder)
+
+    def cut_off(self) -> None:
+        """Let a replica receive nothing more."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+            receives = "SELECT FROM pg_stat_wal_receiver"
+            wait_until(lambda: not connection.execute(receives).fetchall(), "the replica receives nothing")
+
+    def promote(self) -> None:
+        """Make a replica the primary server."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_promote(true, 600)")
+
+    def _program(self, name: str) -> Path:
+        """A program that belongs to the running server."""
+        return Path(f"/proc/{self._postmaster()}/exe").readlink().with_name(name)
 
     def database(self, name: str) -> str:
         """Make a database with the current schema; return its address."""

@@ -223,6 +223,12 @@ class Scene(Flows):
         port = free_port("")  # an operator listens on all addresses
         return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
 
+    def move(self, dsn: str) -> None:
+        """Look at another database from now on, and start operators over it."""
+        self.database.close()
+        self.database = Database(dsn)
+        self.operators.dsn = dsn
+
     def annotate(self, pod: str, **annotations: object) -> None:
         """Annotate a pod, so that it goes on: see tests/kube/cluster/stages.py."""
         self.api.patch(self.pod_path(pod), {"metadata": {"annotations": pod_annotations(**annotations)}})
@@ -285,8 +291,8 @@ def new_scene(
         Recorder(api, namespace) as recorder,
     ):
         operators.through = through
-        database = Database(dsn)
+        scene = Scene(api, namespace, Database(dsn), recorder, operators)
         try:
-            yield Scene(api, namespace, database, recorder, operators)
+            yield scene
         finally:
-            database.close()
+            scene.database.close()

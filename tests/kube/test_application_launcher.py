@@ -1,6 +1,7 @@
 """SparkApplications in the launcher: created, adopted, released and swept. Their ends: `test_spark_applications`."""
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from opendataflow.model.records.pod import PodOrder, StoredRun
 from opendataflow.names import OutcomeClass
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.api import Object
-from tests.kube.cluster.pods import pod_annotations
+from tests.kube.cluster.pods import pod_annotations, state
 from tests.kube.launching import SECONDS, EnginePlace, end, shorten_pauses
 from tests.kube.spark_operator.controller import applications, install, operating
 from tests.pods import claimed
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -194,3 +196,57 @@ async def test_what_others_have_put_on_it_stays_when_it_is_released(place: Place
         assert released["metadata"]["finalizers"] == ["a.test/b"]
         assert released["metadata"]["labels"]["a.test/c"] == "d"
     place.admin.patch(place.path, {"metadata": {"finalizers": None}})
+
+
+# Runs that Postgres has lost, and a later run that has the id again -------------------------------------------
+
+
+class LaterPlace(Place):
+    @property
+    def run(self) -> ClaimedRun:
+        return dataclasses.replace(super().run, nonce="11111111-2222-4333-8444-555555555555")
+
+    @property
+    def path(self) -> str:
+        return f"{applications(self.namespace)}/load-r1-111111"
+
+
+@pytest.fixture
+def later(place: Place) -> Iterator[LaterPlace]:
+    made = LaterPlace(place.admin, place.namespace)
+    yield made
+    if made.application() is not None:
+        made.admin.patch(made.path, {"metadata": {"finalizers": None}})
+
+
+async def test_the_finished_application_of_a_lost_run_does_not_end_the_later_run(
+    place: Place, later: LaterPlace
+) -> None:
+    async with place.launcher() as first:
+        await first.start(place.order())
+        assert (await end(first)).exit_code == 0
+    async with place.launcher() as second:
+        await second.start(later.order(exit_code=3))
+        assert (await end(second)).exit_code == 3
+    async with place.launcher() as third:
+        assert await third.adopt(later.run)
+        assert (await end(third)).exit_code == 3
+
+
+async def test_the_application_of_a_lost_run_is_ended_with_its_driver_as_an_orphan(
+    place: Place, later: LaterPlace
+) -> None:
+    async with place.launcher() as first:
+        await first.start(place.order(run_seconds="forever"))
+        await place.until(lambda application: "driverInfo" in (application.get("status") or {}))
+    async with place.launcher() as second:
+        (orphan,) = second.orphans(second.unknown_runs())
+        assert (orphan.identity, orphan.job) == (place.run.identity(place.namespace), f"{place.namespace}/load")
+        await second.end_orphan(orphan)
+        await until(lambda: second.ended_orphans() == [orphan], "it has ended", SECONDS)
+        pods = place.admin.items(f"/api/v1/namespaces/{place.namespace}/pods")
+        assert all("running" not in state(pod) for pod in pods)
+        second.release_orphan(orphan)
+        await place.until_gone()
+        await second.start(later.order(exit_code=3))
+        assert (await end(second)).exit_code == 3
