@@ -48,6 +48,7 @@ STATUS = {
     "preflight": "object?",
     "missing": "object?",
     "unmanaged_namespaces": "list",
+    "limits": [{"host": "text", "slots": "int", "parallelism": "int", "jobs": "int"}],
     "waiting": "list",
     "incomplete": "list",
     "running": [{"run": "int", "data_id": "text", "attempt": "int", "seconds": "number"}],

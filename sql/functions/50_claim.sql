@@ -3,13 +3,13 @@
 -- Open a lease under an id that the process has chosen. A claim requires a lease.
 -- Also delete leases that ended more than a day ago and have no running runs.
 CREATE FUNCTION opendataflow.open_lease(p_lease uuid, p_kind text, p_host text, p_boot text, p_runs_home text,
-                                        p_ttl interval) RETURNS void
+                                        p_ttl interval, p_slots integer DEFAULT NULL, p_jobs text[] DEFAULT '{}') RETURNS void
 LANGUAGE sql AS $$
     DELETE FROM opendataflow.lease l
     WHERE l.expires_at < clock_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT FROM opendataflow.run r WHERE r.lease = l.id AND r.state = 'RUNNING');
-    INSERT INTO opendataflow.lease (id, kind, host, boot, runs_home, expires_at)
-    VALUES (p_lease, p_kind, p_host, p_boot, p_runs_home, clock_timestamp() + p_ttl)
+    INSERT INTO opendataflow.lease (id, kind, host, boot, runs_home, expires_at, slots, jobs)
+    VALUES (p_lease, p_kind, p_host, p_boot, p_runs_home, clock_timestamp() + p_ttl, p_slots, p_jobs)
     ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 $$;
 

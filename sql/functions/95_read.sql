@@ -231,6 +231,11 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                                  FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM unmanaged_namespaces() o) o
                                  WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
+        'limits', (SELECT coalesce(jsonb_agg(x ORDER BY x.host, x.slots), '[]') FROM (
+                        SELECT l.host, l.slots, sum(o.parallelism) AS parallelism, count(*) AS jobs
+                        FROM lease l JOIN job o ON o.id = ANY (l.jobs)
+                        WHERE j.id = ANY (l.jobs) AND l.expires_at > clock_timestamp()
+                        GROUP BY l.id HAVING l.slots < sum(o.parallelism)) x),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),

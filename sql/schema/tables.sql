@@ -246,6 +246,7 @@ CREATE TABLE opendataflow.task_count (
 CREATE INDEX task_count_of ON opendataflow.task_count (job);
 
 -- A live process that may claim. After `expires_at` (database clock) the process can't claim. Its runs continue.
+-- `slots`: how many runs of `jobs` together a local engine starts at most; null if that is not known.
 CREATE TABLE opendataflow.lease (
     id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     kind        text NOT NULL CHECK (kind IN ('local', 'operator')),
@@ -254,7 +255,9 @@ CREATE TABLE opendataflow.lease (
     runs_home   text NOT NULL,
     expires_at  timestamptz NOT NULL,
     epoch       bigint NOT NULL DEFAULT 0,
-    opened_at   timestamptz NOT NULL DEFAULT now()
+    opened_at   timestamptz NOT NULL DEFAULT now(),
+    slots       integer CHECK (slots > 0),
+    jobs        text[] NOT NULL DEFAULT '{}'
 );
 
 -- The operator that leads: the owner of this lease. The table has one row.

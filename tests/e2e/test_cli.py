@@ -713,7 +713,7 @@ def test_local_runs_all_there_is_and_reports_it_line_by_line(dataflow: Program, 
     assert (answer.code, answer.err) == (ExitCode.OK, "")
     live, _, status = answer.out.partition("\n\n")
     limit, *events = live.splitlines()
-    assert "at most 1 run at a time here, of the 8 that the jobs allow" in limit
+    assert "at most 1 run at a time here, of the 8 that its jobs allow" in limit
     assert [re.sub(r"^\d\d:\d\d:\d\d  |run \d+", "", line) for line in events] == [
         line
         for data_id in ("1", "2", "10")

@@ -1,6 +1,7 @@
 """What a run really sees, through the whole program: its variables, arguments and files, and what its end becomes."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -208,18 +209,38 @@ def test_a_success_is_kept_with_its_log(run: Run, dataflow: Program) -> None:
     assert Path(row["log_path"]).is_relative_to(dataflow.home)
 
 
-@pytest.mark.parametrize("program", ["./nowhere.sh", "no-such-program"])
-def test_a_program_that_can_not_be_found_fails_with_127_and_the_reason(run: Run, program: str) -> None:
-    row = run([program], ExitCode.UNFINISHED)
-    assert (row["state"], row["exit_code"]) == ("FAILED", 127)
-    assert row["message"].startswith(f"exit code 127: dataflow: {program}: there is no such program")
+UNSTARTABLE: dict[str, tuple[str | None, str]] = {
+    "./nowhere.sh": (None, "there is no such program"),
+    "no-such-program": (None, "there is no such program in PATH"),
+    "./load.sh": ("true", "chmod +x makes it so"),
+    "./lines.sh": ("#!/bin/sh\r\ntrue\r\n", "carriage return"),
+    "./interpreter.sh": ("#!/no/such/interpreter\n", "its interpreter /no/such/interpreter"),
+    "./env.sh": ("#!/usr/bin/env no-such-interpreter\n", "its interpreter no-such-interpreter"),
+}
+"""Programs that the system can't start: the text of their file, if there is one, and words of the sentence."""
 
 
-def test_a_file_that_is_no_program_fails_with_126_and_the_remedy(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "load.sh").write_text("true")
-    row = run(["./load.sh"], ExitCode.UNFINISHED)
-    assert (row["state"], row["exit_code"]) == ("FAILED", 126)
-    assert row["message"] == "exit code 126: dataflow: ./load.sh is not executable: chmod +x makes it so"
+@pytest.mark.parametrize("program", UNSTARTABLE)
+def test_a_program_that_the_system_can_not_start_is_named_before_a_chunk_is_claimed(
+    dataflow: Program, db: Connection, tmp_path: Path, program: str
+) -> None:
+    text, words = UNSTARTABLE[program]
+    if text is not None:
+        (tmp_path / program).write_text(text, newline="")
+        (tmp_path / program).chmod(0o644 if program == "./load.sh" else 0o755)
+    (tmp_path / "job.yaml").write_text(documents([program]))
+    answer = dataflow.ask("local", "-f", str(tmp_path / "job.yaml"), "--until-caught-up")
+    assert (answer.code, answer.out) == (ExitCode.USAGE, "")
+    assert re.fullmatch(rf"error: job load: {re.escape(program)}.*{re.escape(words)}.*\n", answer.err), answer.err
+    assert db.execute("SELECT FROM opendataflow.run").fetchall() == []
+
+
+def test_a_missing_working_directory_is_named_before_a_chunk_is_claimed(dataflow: Program, tmp_path: Path) -> None:
+    script = {"command": ["true"], "workingDirectory": "nowhere"}
+    (tmp_path / "job.yaml").write_text(documents([], runtime={"script": script}))
+    answer = dataflow.ask("local", "-f", str(tmp_path / "job.yaml"), "--until-caught-up")
+    assert answer.code == ExitCode.USAGE
+    assert f"spec.runtime.script.workingDirectory: there is no folder {tmp_path / 'nowhere'}" in answer.err
 
 
 def test_a_run_past_its_deadline_is_stopped_with_a_class_of_its_own(run: Run) -> None:

@@ -12,6 +12,7 @@ import pytest
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.conftest import Inside, Program, alive
 from tests.sql.conftest import Connection
+from tests.sql.graph import apply, dataset, job
 from tests.waiting import wait_for_file, wait_until
 
 DATE = re.compile(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ")
@@ -345,6 +346,18 @@ def test_a_script_that_the_system_can_not_start_is_found_before_a_chunk_is_claim
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ./loadbob.sh")
     assert words in done.stderr
+    assert db.execute("SELECT FROM opendataflow.run").fetchall() == []
+
+
+def test_inputs_of_one_id_in_two_namespaces_are_named_by_their_keys_before_a_chunk_is_claimed(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    apply(db, [dataset("team-a/raw", "1"), dataset("raw", "1"), dataset("both-out")], [])
+    apply(db, [], [job("both", ["team-a/raw", "raw"], ["both-out"])])
+    program(folder / "both.sh", "#!/bin/sh\n")
+    done = call(dataflow, folder, "./both.sh")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the data set raw and the data set team-a/raw both set the variable raw_datasetid" in done.stderr
     assert db.execute("SELECT FROM opendataflow.run").fetchall() == []
 
 

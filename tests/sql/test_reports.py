@@ -39,6 +39,23 @@ async def test_one_question_for_many_jobs(db: Connection, store: Store) -> None:
     assert {name: r["counts"] for name, r in reports.items()} == {"j": {"QUEUED": 1}, "k": {"WAITING": 1}}
 
 
+def test_a_status_names_the_engine_that_runs_fewer_runs_than_its_jobs_allow(db: Connection) -> None:
+    three(db)
+    query = "SELECT opendataflow.open_lease(gen_random_uuid(), 'local', %s, 'boot', '/runs', %s::interval, %s, %s)"
+    db.execute("SELECT opendataflow.scale_job('j', 4, 'ada', NULL)")
+    for host, ttl, slots, jobs in (
+        ("laptop", "1 h", 3, ["j"]),
+        ("wide", "1 h", 4, ["j"]),
+        ("gone", "-1 s", 1, ["j"]),
+        ("other", "1 h", 1, ["k"]),
+    ):
+        db.execute(query, (host, ttl, slots, jobs))
+    found = value(db, "SELECT opendataflow.job_status('j') -> 'limits'")
+    assert found == [{"host": "laptop", "slots": 3, "parallelism": 4, "jobs": 1}]
+    db.execute("SELECT opendataflow.scale_job('j', 3, 'ada', NULL)")
+    assert value(db, "SELECT opendataflow.job_status('j') -> 'limits'") == []
+
+
 def test_the_last_failures_come_newest_first_and_stay_when_their_chunk_is_done(db: Connection) -> None:
     lease = three(db)
     runs = []

@@ -202,7 +202,7 @@ def test_a_wrapped_script_of_a_namespace_sees_ids_without_it() -> None:
         {**vars(facts), "id": f"team-a/{name}", "itemtype": role}
         for (name, facts), role in zip(DATASETS.items(), ("IN", "OUT"), strict=True)
     ]
-    declared = DeclaredJob({"env": {}, "run_deadline": None}, tuple(rows))
+    declared = DeclaredJob({"id": "team-a/load", "env": {}, "run_deadline": None}, tuple(rows))
     run = replace(RUN, job="team-a/load", bounds={"team-a/flights": RUN.bounds["flights"]})
     order = wrapped_order(run, declared, ("./load.sh",), FOLDER, {}, program="./load.sh", literal=True)
     assert order.command.env["jobid"] == order.command.env["DATAFLOW_JOB"] == "load"

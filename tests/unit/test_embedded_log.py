@@ -16,6 +16,11 @@ def test_the_last_line_that_is_fatal_is_the_reason() -> None:
     assert exit_reason(f"{STARTS}\n{PORT}\nand more\n") == PORT
 
 
+def test_an_error_of_a_program_is_the_reason_also_where_it_tidies_up_afterwards() -> None:
+    sentence = 'initdb: error: could not access directory "x": Permission denied'
+    assert exit_reason(f'creating\n{sentence}\ninitdb: removing data directory "x"\n') == sentence
+
+
 def test_where_nothing_is_fatal_the_last_line_is_reported() -> None:
     assert exit_reason(f"{STARTS}\n{EARLY}\n\n") == EARLY
     assert exit_reason("\n") == "it printed nothing"

@@ -101,6 +101,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "preflight": None,
         "missing": None,
         "unmanaged_namespaces": [],
+        "limits": [],
         "deleted": False,
         "counts": {"QUEUED": 4},
         "stale": 0,
@@ -129,6 +130,14 @@ def shown(status: dict[str, Any]) -> list[str]:
 def test_the_first_line_counts_what_is_there() -> None:
     counts = {"DONE": 2, "FAILED": 1, "RETRYING": 0, "WAITING": 5}
     assert shown(job_status(counts=counts)) == ["load   2 of 8 done, 5 WAITING, 1 FAILED   parallelism 2"]
+
+
+def test_a_limit_of_the_engine_is_named_below_the_parallelism_of_the_job() -> None:
+    limit = {"host": "laptop", "slots": 2, "parallelism": 4, "jobs": 1}
+    assert shown(job_status(limits=[limit]))[1] == (
+        "  limit      at most 2 runs at a time at laptop, of the 4 that its jobs allow: "
+        "dataflow local --parallelism changes that"
+    )
 
 
 def test_done_is_never_reported_without_what_is_stale() -> None:

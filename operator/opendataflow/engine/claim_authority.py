@@ -22,12 +22,23 @@ from opendataflow.store.store import Store
 
 
 class LocalClaimAuthority:
-    """The lease of one local engine. Takes over the runs of engines that have ended. `note`: prints a line."""
+    """The lease of one local engine. Takes over the runs of engines that have ended.
+
+    `note`: prints a line. `slots`: how many runs of `jobs` together the engine starts at most, for `dataflow status`.
+    """
 
     exclusive = False
 
-    def __init__(self, store: Store, launcher: LocalLauncher, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        launcher: LocalLauncher,
+        note: Callable[[str], None],
+        slots: int | None = None,
+        jobs: Collection[str] = (),
+    ) -> None:
         self.lease = str(uuid.uuid4())
+        self._slots, self._jobs = slots, jobs
         self._store = store
         self._launcher = launcher
         self._takeover = Takeover(store, launcher, self.lease, note)
@@ -69,9 +80,8 @@ class LocalClaimAuthority:
 
     async def _open(self) -> None:
         before = time.monotonic()
-        await self._store.open_lease(
-            self.lease, "local", self._launcher.host, self._launcher.runs_home, limits.LEASE_SECONDS
-        )
+        host, home = self._launcher.host, self._launcher.runs_home
+        await self._store.open_lease(self.lease, "local", host, home, limits.LEASE_SECONDS, self._slots, self._jobs)
         self._until = before + limits.LEASE_SECONDS
 
 

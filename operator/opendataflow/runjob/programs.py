@@ -28,18 +28,19 @@ def locate(word: str, path: str | None, beside: Path | None) -> str | None:
     return next((str(folder / word) for folder in folders if (folder / word).is_file()), None)
 
 
-def check_program(program: str, path: str | None) -> None:
+def check_program(program: str, path: str | None, folder: Path | None = None) -> None:
     """Raise InvalidInput if the system can't start a program, for a reason that its file shows.
 
-    `path`: the variable PATH of the run.
+    `path`: the variable PATH of the run. `folder`: where the run starts; None: the current folder.
     """
-    file = program if "/" in program else shutil.which(program, path=path)
+    start = folder or Path.cwd()
+    file = str(start / program) if "/" in program else shutil.which(program, path=path)
     if file is None:
         raise InvalidInput(f"{program}: there is no such program in PATH ({path})")
     if os.path.isdir(file):
         raise InvalidInput(f"{program} is a folder, not a program")
     if not os.path.exists(file):
-        raise InvalidInput(f"{program}: there is no such program (in {Path.cwd()})")
+        raise InvalidInput(f"{program}: there is no such program (in {start})")
     if not os.access(file, os.X_OK):
         raise InvalidInput(f"{program} is not executable: chmod +x makes it so")
     _check_interpreter(program, file, path)

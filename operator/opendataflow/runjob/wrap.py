@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opendataflow.core.runs.completion import completion
-from opendataflow.core.runs.wrapped import wrapped_order
+from opendataflow.core.runs.wrapped import check_wrapped, wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.database_retries import DatabaseRetries
 from opendataflow.engine.days import Clock, current_day, local_time
@@ -82,6 +82,7 @@ class ScriptRunner:
             before = await self._store.facts_before_claim(wrapped.job)
         except UnknownThing:
             raise await self._unknown_job(wrapped.job) from None
+        check_wrapped(before.declared)
         self._program = _startable(wrapped, before.declared)
         self._check_passwords(before.declared)
         self._launcher.check_space()

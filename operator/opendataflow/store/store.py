@@ -4,7 +4,7 @@ A method translates arguments and results, and makes no decisions. See `database
 `records` for the conversion of rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import LiteralString
@@ -55,10 +55,22 @@ class Store(Database):
 
     # -- runs -----------------------------------------------------------------------------------------------
 
-    async def open_lease(self, lease: str, kind: str, host: Host, runs_home: str, ttl: float) -> None:
-        """Open a lease for `ttl` seconds on the database's clock."""
-        query = "SELECT opendataflow.open_lease(%s::uuid, %s, %s, %s, %s, make_interval(secs => %s))"
-        await self.row(query, lease, kind, host.name, host.boot, runs_home, ttl)
+    async def open_lease(
+        self,
+        lease: str,
+        kind: str,
+        host: Host,
+        runs_home: str,
+        ttl: float,
+        slots: int | None = None,
+        jobs: Collection[str] = (),
+    ) -> None:
+        """Open a lease for `ttl` seconds on the database's clock.
+
+        `slots`: how many runs of `jobs` together its engine starts at most. It is stored for people.
+        """
+        query = "SELECT opendataflow.open_lease(%s::uuid, %s, %s, %s, %s, make_interval(secs => %s), %s, %s)"
+        await self.row(query, lease, kind, host.name, host.boot, runs_home, ttl, slots, list(jobs))
 
     async def renew_lease(self, lease: str, ttl: float) -> bool:
         """Renew a lease, also an expired one. Return False if its row is deleted."""

@@ -24,7 +24,7 @@ from opendataflow.cli.output.screen import console
 from opendataflow.cli.reports.status import Status, job_status, print_status, problem_lines
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
-from opendataflow.core.text.explain import counted, stale_sentence
+from opendataflow.core.text.explain import limit_sentence, stale_sentence
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.database_retries import DatabaseRetries
@@ -42,6 +42,7 @@ from opendataflow.names import ExitCode, TaskState
 from opendataflow.notify.targets import Target, configured_targets
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
+from opendataflow.runjob.programs import check_program
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
@@ -85,6 +86,7 @@ def local(  # noqa: PLR0913  # one for each option
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
     for job in declared.jobs:
         check_runs_locally(job)
+        _check_script(job, declared.folders[job.id])
         _check_project(job, declared.folders[job.id])
     settings = read_settings()
     targets = configured_targets(settings.notifications)
@@ -102,6 +104,20 @@ def default_slots(jobs: Sequence[DataFlowJob], cores: int) -> int:
 def _allowed(jobs: Sequence[DataFlowJob]) -> int:
     """Return how many runs the jobs allow together."""
     return sum(job.spec.parallelism for job in jobs)
+
+
+def _check_script(job: DataFlowJob, folder: Path) -> None:
+    """Raise InvalidInput before any chunk is claimed if the system can't start a job's script."""
+    script = job.spec.runtime.script
+    if script is None:
+        return
+    start = absolute_path(script.working_directory, folder)
+    if not start.is_dir():
+        raise InvalidInput(f"job {job.id}: spec.runtime.script.workingDirectory: there is no folder {start}")
+    try:
+        check_program(script.command[0], job.spec.env.get("PATH", os.environ.get("PATH")), start)
+    except InvalidInput as error:
+        raise InvalidInput(f"job {job.id}: {error}") from None
 
 
 def _check_project(job: DataFlowJob, folder: Path) -> None:
@@ -135,10 +151,7 @@ async def _run(
         screen = console()
         display = Display(live_console(), jobs)
         if parallelism < (allowed := _allowed(declared.jobs)):
-            display.note(
-                f"at most {counted(parallelism, 'run')} at a time here, of the {allowed} that the jobs allow: "
-                "--parallelism changes that"
-            )
+            display.note(f"{limit_sentence(parallelism, allowed)}: --parallelism changes that")
         database = await identity(store)
         launcher = ProcessLauncher(
             settings.runs_home(database), former_home=settings.all_runs, redactor=passwords.redactor
@@ -146,7 +159,7 @@ async def _run(
         engine = Engine(
             store,
             launcher,
-            LocalClaimAuthority(store, launcher, display.note),
+            LocalClaimAuthority(store, launcher, display.note, parallelism, jobs),
             {
                 job.id: FileOrders(
                     job, declared.folders[job.id], sys.executable, settings.clones_home, passwords, make_owner(database)

@@ -18,6 +18,7 @@ from opendataflow.core.text.explain import (
     duration,
     explain,
     failed_sentence,
+    limit_sentence,
     missing_output_sentence,
     resubmit_failed_command,
     shell_command,
@@ -162,6 +163,7 @@ def status_lines(status: Status) -> list[str]:
     )
     return [
         *unseen,
+        *_limits(status),
         *declaring,
         *sharing,
         *breaker,
@@ -178,8 +180,14 @@ def status_lines(status: Status) -> list[str]:
 def problem_lines(status: Status) -> list[str]:
     """Return what keeps a job from its end, each in one line: gates, failures and blockers, the largest groups only."""
     shortened = {**status, **{name: status[name][:_MOST_GROUPS] for name in ("failed", "waiting")}}
-    pace = [*_pace(status), *_stale(status)]
-    return [line for line in status_lines(shortened) if line not in pace and not line.startswith(" ")]
+    known = [*_limits(status), *_pace(status), *_stale(status)]
+    return [line for line in status_lines(shortened) if line not in known and not line.startswith(" ")]
+
+
+def _limits(status: Status) -> Iterator[str]:
+    for one in status["limits"]:
+        sentence = limit_sentence(one["slots"], one["parallelism"], one["host"])
+        yield f"limit      {sentence}: dataflow local --parallelism changes that"
 
 
 def _pace(status: Status) -> Iterator[str]:

@@ -41,6 +41,7 @@ class JobFacts:
     """The facts of a job that its runs need.
 
     `id`: without its namespace. `program`: the first word of the command. `inputs`, `outputs`: their names in runs.
+    `keys`: the keys of the data sets in the order of `roles()`, for people; empty if they are the names.
     `env`: the job's env items.
     """
 
@@ -50,6 +51,7 @@ class JobFacts:
     outputs: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     namespace: str | None = None
+    keys: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, job: "DataFlowJob") -> Self:
@@ -61,6 +63,7 @@ class JobFacts:
             outputs=job.spec.outputs,
             env=job.spec.env,
             namespace=job.metadata.namespace,
+            keys=(*job.spec.inputs, *job.spec.outputs),
         )
 
     def roles(self) -> Iterator[tuple[str, str]]:
@@ -103,9 +106,10 @@ def taken_names(job: JobFacts) -> Mapping[str, str]:
     count too.
     """
     origins = dict.fromkeys(_BUILT_IN, "the framework")
-    for dataset, _ in job.roles():
+    names = (*job.inputs, *job.outputs)
+    for dataset, key in zip(names, job.keys or names, strict=True):
         for suffix in _SUFFIXES:
-            _add_name(job, origins, _variable(dataset, suffix), f"the data set {dataset}")
+            _add_name(job, origins, _variable(dataset, suffix), f"the data set {key}")
     for name in job.env:
         origin = f"the env item {name}"
         if not is_shell_name(name):

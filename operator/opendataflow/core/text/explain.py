@@ -138,6 +138,12 @@ def suspended_sentence(job: str) -> str:
     return f"job {job} is suspended, nothing new starts; to resume it: {shell_command('resume', job)}"
 
 
+def limit_sentence(slots: int, allowed: int, host: str | None = None) -> str:
+    """Return that an engine runs fewer runs at a time than its jobs allow. `host`: None for this process."""
+    where = "here" if host is None else f"at {host}"
+    return f"at most {counted(slots, 'run')} at a time {where}, of the {allowed} that its jobs allow"
+
+
 def no_parallelism_sentence(job: str) -> str:
     """Return why a job with parallelism 0 starts no runs."""
     return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"

@@ -18,6 +18,7 @@ NAME = "dataflow"
 """The name of the superuser and of the database."""
 
 _FATAL = re.compile("(FATAL|PANIC):")
+_ERROR = re.compile(r"^\w+: error: ")
 _TOO_EARLY = re.compile("FATAL: +the database system is ")
 
 
@@ -92,6 +93,7 @@ def fatal_line(output: str) -> str | None:
 
 
 def exit_reason(output: str) -> str:
-    """Return the line that explains why a program has exited: the last fatal line, else the last line."""
+    """Return the line that explains why a program has exited: the last fatal, else the last error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return fatal_line(output) or (lines or ["it printed nothing"])[-1]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return fatal_line(output) or (errors or lines or ["it printed nothing"])[-1]

@@ -3,6 +3,7 @@
 It never accesses a file or a process itself.
 """
 
+import re
 import shutil
 import subprocess
 import threading
@@ -19,6 +20,9 @@ from opendataflow.store.embedded.home import Home
 from opendataflow.store.embedded.locks import UserLock, start_lock
 from opendataflow.store.embedded.server import SETTINGS, start, stop, wait_until_settled
 from opendataflow.store.embedded.user import ServerUser
+
+_OF_SYSTEM = re.compile(r"\[Errno \d+\] ([^:]+)")
+"""The text of an error of the operating system, with its number."""
 
 
 class EmbeddedPostgres:
@@ -130,7 +134,8 @@ def _reason(error: BaseException) -> str:
     """Return an error in words. A copy of a folder reports a list of files with their errors: return the first one."""
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
         _, file, reason = error.args[0][0]
-        return f"{file}: {reason}"
+        known = _OF_SYSTEM.match(reason)
+        return f"{file}: {known[1] if known else reason}"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
