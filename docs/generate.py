@@ -18,6 +18,7 @@ import chart_values
 import command_line
 import folders
 import output_schemas
+from opendataflow.model.projects.data_sources import DataSources
 from opendataflow.model.projects.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.resources.crd import KINDS, Kind
@@ -91,13 +92,20 @@ DJANGO_PROJECT = """## In the form of the Django tool
 Without `version` the file has the Django tool's keys and no others. Transformations take and return frames of pandas.
 """
 
+DATA_SOURCES = """
+## data-sources.yml
+
+A project in the form of the Django tool may have this file beside `project.yml`: see [tables and
+buckets](../how-to/pipeline-from-django.md#tables-and-buckets).
+"""
+
 
 def pages() -> dict[str, str]:
     """Return file name -> text of each page."""
     custom = [CUSTOM_RESOURCES, *_request(DataFlowAction)]
     for kind in KINDS:
         custom += _status(kind)
-    project = [PROJECT, *_resource(Project), DJANGO_PROJECT, *_rows(DjangoProject)]
+    project = [PROJECT, *_resource(Project), DJANGO_PROJECT, *_rows(DjangoProject), DATA_SOURCES, *_rows(DataSources)]
     return {
         "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
         "custom-resources.md": "\n".join(custom),

@@ -160,10 +160,8 @@ def test_a_database_that_does_not_answer_stops_the_job_before_it_reads_and_the_n
         (YML, "def run(df:\n", "project/pipelines/p/one.py, line 1: '(' was never closed"),
         (YML.replace("[one]", "[one, two]"), ONE, "project.yml, line 9: there is no file "),
         (YML.replace("[one]", "[one, one]"), ONE, "there are two steps with"),
-        ("name: p\npipelines: [{slug: p, sources: [a], transformations: [one], destination: o}]", ONE,
-         "a job runs pipelines chunk by chunk, and the Django tool's form"),
     ],
-    ids=["a syntax error", "a file that is missing", "two of one name", "the Django tool's form"],
+    ids=["a syntax error", "a file that is missing", "two of one name"],
 )  # fmt: skip
 def test_a_project_that_can_not_be_run_is_refused_before_any_chunk_is(
     dataflow: Program, db: Connection, project: Project, yml: str, one: str, sentence: str

@@ -143,22 +143,27 @@ def test_a_result_that_would_be_lost_with_the_pod_is_refused() -> None:
     )
 
 
-def test_a_project_without_chunks_is_no_job() -> None:
-    with pytest.raises(InvalidInput, match=r"project.yml, line 1: .* has no chunks; write version: 2"):
-        job.place_destination(resolved("d", PROJECT.removeprefix("version: 2\n")), "/jobs")
+def test_a_pipeline_of_the_django_tool_writes_to_a_folder_with_its_slug_and_to_no_address() -> None:
+    django = resolved("d", PROJECT.removeprefix("version: 2\n"))
+    assert job.place_destination(django, "/jobs").pipeline.destination.where == "/jobs/output/a"
+    with pytest.raises(InvalidInput, match=r"project.yml, line 3: .* writes files of this machine"):
+        job.place_destination(django, "s3a://bucket/jobs")
+    with pytest.raises(InvalidInput, match="would be gone with the pod"):
+        job.place_destination(django, None)
 
 
 def test_files_side_by_side_become_a_project(tmp_path: Path) -> None:
     mounted, folder = tmp_path / "mounted", tmp_path / "project"
     (mounted / "..2026").mkdir(parents=True)
     folder.mkdir()
-    for name in ("project.yml", "clean.py", "flights.csv"):  # as the kubelet lays a ConfigMap out
+    for name in ("project.yml", "data-sources.yml", "clean.py", "flights.csv"):  # as the kubelet lays a ConfigMap out
         (mounted / "..2026" / name).write_text(name)
         (mounted / name).symlink_to(f"..2026/{name}")
     job.lay_out(mounted, folder, "a")
     made = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     assert made == {
         "project.yml": "project.yml",
+        "data-sources.yml": "data-sources.yml",
         "pipelines/a/clean.py": "clean.py",
         "sources/flights.csv": "flights.csv",
     }

@@ -46,7 +46,7 @@ def _first_duplicate(names: tuple[str, ...]) -> int | None:
     return next((index for index, name in enumerate(names) if name in names[:index]), None)
 
 
-def _distinct(name_of: Callable[[Any], str], sentence: str) -> Rule:
+def distinct(name_of: Callable[[Any], str], sentence: str) -> Rule:
     """Return the rule that the names of a list's items are unique. `sentence`: with a placeholder for a name."""
 
     def duplicate(items: tuple[Any, ...]) -> int | None:
@@ -272,7 +272,8 @@ class Destination(Named):
         return self.partition if self.mode == "replace-chunk" and self.partitioning is None else None
 
 
-_MOST = 1000
+MOST = 1000
+"""The most pipelines, sources or steps."""
 
 
 def _unknown(it: "Pipeline") -> str | None:
@@ -302,16 +303,16 @@ class Pipeline(InputModel):
     slug: FileName = Field(description="The name of the pipeline, and of its folder in `pipelines/`.")
     sources: Annotated[
         tuple[Source, ...],
-        Field(min_length=1, max_length=_MOST),
-        _distinct(lambda it: it.name, "{} is written twice; a source is read once"),
+        Field(min_length=1, max_length=MOST),
+        distinct(lambda it: it.name, "{} is written twice; a source is read once"),
     ] = Field(description="The sources. run() gets their frames in this order.")
     destination: Destination = Field(description="The destination of the last transformation's result.")
     transformations: Annotated[
         tuple[Transformation, ...],
-        Field(min_length=1, max_length=_MOST),
-        _distinct(lambda it: it.name, "there are two steps with the name {}; give one of them another one"),
+        Field(min_length=1, max_length=MOST),
+        distinct(lambda it: it.name, "there are two steps with the name {}; give one of them another one"),
     ] = Field(description="The steps, run in this order.")
-    expectations: Annotated[tuple[Expectation, ...], Field(max_length=_MOST)] = Field(
+    expectations: Annotated[tuple[Expectation, ...], Field(max_length=MOST)] = Field(
         default=(), description="Conditions for the rows that a run writes."
     )
     measure: Literal["steps", "result", "rows"] = Field(
@@ -322,8 +323,8 @@ class Pipeline(InputModel):
     )
 
 
-_SLUGS = _distinct(lambda it: it.slug, "there is another pipeline with the slug {}; give one of them another one")
-_DESTINATIONS = _distinct(
+_SLUGS = distinct(lambda it: it.slug, "there is another pipeline with the slug {}; give one of them another one")
+_DESTINATIONS = distinct(
     lambda it: it.destination.name, "another pipeline writes to {}; each pipeline has a destination of its own"
 )
 
@@ -333,7 +334,7 @@ class Project(InputModel):
 
     version: Literal[2] = Field(description="The version of this format.")
     name: NonEmpty = Field(description="The name of the project.")
-    pipelines: Annotated[tuple[Pipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS, _DESTINATIONS] = Field(
+    pipelines: Annotated[tuple[Pipeline, ...], Field(min_length=1, max_length=MOST), _SLUGS, _DESTINATIONS] = Field(
         description="The pipelines."
     )
 
@@ -347,14 +348,14 @@ class DjangoPipeline(InputModel):
     """A pipeline in the format of the Django tool."""
 
     slug: FileName = Field(description="The name of the pipeline, and of its folder in `pipelines/`.")
-    sources: Annotated[tuple[CsvName, ...], Field(min_length=1, max_length=_MOST)] = Field(
+    sources: Annotated[tuple[CsvName, ...], Field(min_length=1, max_length=MOST)] = Field(
         description="Names of data sources, with or without `.csv`. Each is the file `sources/NAME.csv`."
     )
     destination: NonEmpty | None = Field(default=None, description="The name of one data source. Default: the slug.")
     transformations: Annotated[
         tuple[Module, ...],
-        Field(min_length=1, max_length=_MOST),
-        _distinct(str, "there are two steps with the name {}; give one of them another one"),
+        Field(min_length=1, max_length=MOST),
+        distinct(str, "there are two steps with the name {}; give one of them another one"),
     ] = Field(description="The modules in the pipeline's folder, with or without `.py`. They run in this order.")
 
 
@@ -362,7 +363,7 @@ class DjangoProject(InputModel):
     """A project in the format of the Django tool. Its transformations take and return pandas frames."""
 
     name: NonEmpty = Field(default="project", description="The name of the project.")
-    pipelines: Annotated[tuple[DjangoPipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS] = Field(
+    pipelines: Annotated[tuple[DjangoPipeline, ...], Field(min_length=1, max_length=MOST), _SLUGS] = Field(
         description="The pipelines."
     )
 
@@ -390,7 +391,7 @@ def _as_pipeline(it: DjangoPipeline) -> Pipeline:
 class ProjectFile:
     """A parsed project file. `django`: whether it has the format of the Django tool. `source`: the file's name.
 
-    `ignored`: the paths of unknown keys, which only the format of the Django tool may have.
+    `ignored`: the paths of unknown keys, which only the format of the Django tool may have. `remarks`: further notes.
     """
 
     project: Project
@@ -398,6 +399,7 @@ class ProjectFile:
     source: str
     root: Node
     ignored: tuple[tuple[str | int, ...], ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def place(self, *path: str | int) -> str:
         """Return "project.yml, line 7" for a path of keys and indices."""
@@ -413,6 +415,7 @@ class ProjectFile:
 
     def notes(self) -> Iterator[str]:
         """Yield notes about contents that are allowed here, but are not allowed if the project is deployed."""
+        yield from self.remarks
         for path in self.ignored:
             yield f"{self.place(*path)}: {path[-1]} is no field of the Django tool's form, and is ignored"
         destinations = [pipeline.destination.name for pipeline in self.project.pipelines]
@@ -444,9 +447,7 @@ def parse_project(text: str, source: str) -> ProjectFile:
             value, ignored = _without_unknown_keys(value)
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = located_sentences(model, error, lambda path, value: source_text(root, path, value))
-        lines = sorted(((line_of(node_at(root, path)), sentence) for path, sentence in found), key=lambda it: it[0])
-        faults = [f"{source}, line {line}: {sentence}" for line, sentence in lines]
+        faults = located_faults(model, error, root, source)
         if django and any(_has_new_format(value)):
             faults.append(
                 f"{source}: without `version: {VERSION}` it is read in the form of the Django tool; write it at the top"
@@ -455,6 +456,13 @@ def parse_project(text: str, source: str) -> ProjectFile:
     if isinstance(read, DjangoProject):
         return ProjectFile(read.as_project(), django, source, root, ignored)
     return ProjectFile(read, django, source, root)
+
+
+def located_faults(model: type[InputModel], error: ValidationError, root: Node, source: str) -> list[str]:
+    """Return one sentence for each fault of a file, with its line, in the order of the lines."""
+    found = located_sentences(model, error, lambda path, value: source_text(root, path, value))
+    lines = sorted(((line_of(node_at(root, path)), sentence) for path, sentence in found), key=lambda it: it[0])
+    return [f"{source}, line {line}: {sentence}" for line, sentence in lines]
 
 
 def _without_unknown_keys(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str | int, ...], ...]]:

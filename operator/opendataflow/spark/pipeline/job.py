@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opendataflow.core.chunks.chunk_parts import Chunk, check_parts
-from opendataflow.core.databases.attempts import Result
+from opendataflow.core.chunks.chunk_parts import Chunk, check_parts, part_of_source
+from opendataflow.core.databases.attempts import Attempt, Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.looks import looks_of, report_looks
 from opendataflow.core.pipelines.pipeline_order import (
@@ -33,10 +33,11 @@ from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.step_lines import StepLines
 from opendataflow.core.runs.preflight import Finding, Locations
 from opendataflow.errors import DataflowError, InvalidInput
+from opendataflow.model.projects.data_sources import DATA_SOURCES_FILE
 from opendataflow.model.projects.project import PROJECT_FILE
 from opendataflow.names import PIPELINE_FILE, ExitCode, Preflight, StepStatus
 from opendataflow.spark.pipeline.execute.loading import StepsNotLoaded, check_modules
-from opendataflow.spark.pipeline.execute.running import ChunkRun, list_failed_steps, load_steps, run_steps
+from opendataflow.spark.pipeline.execute.running import ChunkRun, check_item, list_failed_steps, load_steps, run_steps
 from opendataflow.spark.pipeline.io.preflight import LocationMissing, Observer, look_at_files
 from opendataflow.spark.pipeline.measure.session import local_session
 from opendataflow.spark.pipeline.project.fetching import fetch_usable, find_fetched
@@ -51,6 +52,10 @@ from opendataflow.spark.pipeline.testing.test_gate import (
     project_version,
     run_tests,
 )
+
+if TYPE_CHECKING:
+    from opendataflow.spark.pipeline.execute.pandas_frames import PandasFrames
+    from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,19 @@ def find_project(order: PipelineOrder) -> Iterator[FoundProject]:
 def lay_out(files: Path, folder: Path, slug: str) -> None:
     """Copy files that lie side by side, as in a ConfigMap, to the places that a project expects.
 
-    `project.yml` goes to the top, Python modules to the folder of the pipeline, all other files to `sources`.
+    `project.yml` and `data-sources.yml` go to the top, Python modules to the folder of the pipeline, all other files to
+    `sources`.
     """
     for file in files.iterdir():
         if file.name.startswith("..") or not file.is_file():  # the kubelet's folders for atomic updates
             continue
-        inside = "" if file.name == "project.yml" else f"pipelines/{slug}" if file.suffix == ".py" else "sources"
+        inside = (
+            ""
+            if file.name in (PROJECT_FILE, DATA_SOURCES_FILE)
+            else f"pipelines/{slug}"
+            if file.suffix == ".py"
+            else "sources"
+        )
         (folder / inside).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / inside / file.name)
 
@@ -94,22 +106,23 @@ def lay_out(files: Path, folder: Path, slug: str) -> None:
 def place_destination(resolved: ResolvedPipeline, output: str | None) -> ResolvedPipeline:
     """Return the pipeline with the absolute location of its destination.
 
-    `output`: the folder or address for relative destinations; None: no storage outlives the run. Raises InvalidInput if
-    the pipeline has no chunks, or its result would be lost.
+    `output`: the folder or address for relative destinations; None: no storage outlives the run. A pipeline in the
+    Django tool's form writes to a folder with its slug: two pipelines may have one destination. Raises InvalidInput if
+    the result would be lost.
     """
-    file, destination = resolved.project.file, resolved.pipeline.destination
-    if file.django:
-        raise InvalidInput(
-            f"{file.place()}: a job runs pipelines chunk by chunk, and the Django tool's form has no chunks; "
-            "write version: 2"
-        )
-    where = destination.where
+    destination, django = resolved.pipeline.destination, resolved.project.file.django
+    where = f"output/{resolved.slug}" if django else destination.where
     if destination.database is not None or "://" in where or Path(where).is_absolute():
         return resolved
     if output is None:
         raise InvalidInput(
             f"{resolved.place('destination')}: {where} would be gone with the pod; write "
             "runtime.pipeline.output, such as the path of a volume of podTemplate or s3a://bucket/data"
+        )
+    if django and "://" in output:
+        raise InvalidInput(
+            f"{resolved.place()}: a pipeline in the Django tool's form writes files of this machine: write a path as "
+            "runtime.pipeline.output, or version: 2"
         )
     return resolved.with_destination_path(
         f"{output.rstrip('/')}/{where}" if "://" in output else str(Path(output, where))
@@ -203,11 +216,15 @@ class JobRun:
         if not needs_tests:  # unit tests report missing modules, too, and then no attempt of the chunk is lost
             check_modules(resolved)
         with ExitStack() as stack:
-            spark = stack.enter_context(local_session(pipeline.slug, required_drivers(pipeline), data_id))
-            if order.preflight:
-                from opendataflow.spark.pipeline.io.spark_preflight import look_with_spark  # see _run_steps
+            spark = None
+            if project.file.django:
+                check_whole_sources(resolved, self.chunk)
+            else:
+                spark = stack.enter_context(local_session(pipeline.slug, required_drivers(pipeline), data_id))
+                if order.preflight:
+                    from opendataflow.spark.pipeline.io.spark_preflight import look_with_spark  # see _frames
 
-                self._check_locations(look_with_spark(spark, resolved, data_id, observer))
+                    self._check_locations(look_with_spark(spark, resolved, data_id, observer))
             verdict = None
             if needs_tests:
                 with project.importable():  # tests and run use separate modules
@@ -222,12 +239,11 @@ class JobRun:
             raise LocationMissing(self.locations.sentence)
 
     def _run_steps(self, resolved: ResolvedPipeline, spark: Any, verdict: Verdict | None) -> RunOutcome:
-        from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames  # imports pyspark, which is optional
-
-        data_id = self.chunk.data_id
-        chunk = ChunkRun(resolved, load_steps(resolved), data_id, bounds=self.chunk.bounds)
+        data_id, loaded = self.chunk.data_id, load_steps(resolved)
+        check_item(loaded, given=False)
+        chunk = ChunkRun(resolved, loaded, data_id, bounds=self.chunk.bounds)
         attempt = new_attempt(chunk.pipeline.destination.name, data_id, self.environ, self.order.owner)
-        frames = SparkFrames(chunk, spark, attempt)
+        frames = _frames(chunk, spark, attempt)
         lines, out = StepLines(log_line), sys.stdout
 
         def on_change(steps: Sequence[Step]) -> None:
@@ -244,6 +260,27 @@ class JobRun:
         )
         reported = report_looks(looks, self.chunk.bounds)
         return RunOutcome(steps, frames.result, frames.expectations, verdict, reported)
+
+
+def check_whole_sources(resolved: ResolvedPipeline, chunk: Chunk) -> None:
+    """Raise InvalidInput if bounds of the chunk select rows of a source: the Django tool's form reads whole sources."""
+    for index, source in enumerate(resolved.pipeline.sources):
+        if part_of_source(source, chunk) is not None:
+            raise InvalidInput(
+                f"{resolved.place('sources', index)}: the chunk {chunk.data_id} is a part of the rows of "
+                f"{source.name}, and the Django tool's form reads whole sources; write version: 2"
+            )
+
+
+def _frames(chunk: ChunkRun, spark: Any, attempt: Attempt) -> "SparkFrames | PandasFrames":
+    # Both import packages that are optional.
+    if spark is None:
+        from opendataflow.spark.pipeline.execute.pandas_frames import PandasFrames
+
+        return PandasFrames(chunk, cache={}, attempt=attempt)
+    from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames
+
+    return SparkFrames(chunk, spark, attempt)
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:

@@ -10,20 +10,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.core.chunks.chunk_bounds import partition_folder
-from opendataflow.core.databases.attempts import Attempt, Result, Seen, check_newest, check_owner
+from opendataflow.core.databases.attempts import Attempt, Result, Seen
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Destination
 from opendataflow.spark.pipeline.errors.spark_errors import explain_full_disk
+from opendataflow.spark.pipeline.io.chunk_folder import AlreadyWritten, ChunkFolder
 from opendataflow.spark.pipeline.io.reading_sources import CSV
 from opendataflow.spark.pipeline.measure.checks import CountDuplicates, column_named
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from opendataflow.spark.pipeline.storage.remote_staging import RemoteFolder
 from opendataflow.spark.pipeline.storage.spark_paths import escape_wildcards
-from opendataflow.spark.pipeline.storage.staging import MARKER, DestinationFolder, LocalFolder
+from opendataflow.spark.pipeline.storage.staging import DestinationFolder, LocalFolder
 
-_LONGEST_NAME, _SHOWN = 240, 40
-"""Maximum length of a folder's name in bytes, with room for the staging suffix; characters shown in a message."""
 _UNTYPED = ("csv", "json", "text")
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
@@ -36,13 +34,6 @@ _WRITE_OPTIONS = {"csv": _CSV | _TIMES, "json": _TIMES}
 _READ_OPTIONS = {"csv": CSV | _TIMES, "json": _TIMES}
 
 
-class _AlreadyWritten(Exception):
-    """The chunk is complete, and mode `append` writes a chunk only once."""
-
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        self.known = known
-
-
 class FolderWriter:
     """Writes one chunk to the folder of a destination."""
 
@@ -52,7 +43,8 @@ class FolderWriter:
         self._to = destination
         self._attempt = attempt
         self._place = place
-        self._chunk = partition_folder(destination.partition, attempt.data_id)
+        self._folder = ChunkFolder(destination, attempt, place)
+        self._chunk = self._folder.name
 
     def write(self, frame: DataFrame, check: Callable[[CountDuplicates], Seen]) -> Result:
         """Replace the chunk's folder, or the whole destination in mode `replace`.
@@ -65,16 +57,16 @@ class FolderWriter:
                 f"{self._place}: the result has a column {self._to.partition}, which is the name of the chunks' "
                 "folders; write another destination.partition, or drop the column"
             )
-        self._check_name()
+        self._folder.check_name()
         home = self._open_home(frame.sparkSession)
-        replaces_all = self._to.mode == "replace"
+        replaces_all = self._folder.replaces_all
         columns = dict(frame.dtypes)
         if not replaces_all:
             self._check_columns(home, columns)
         where = home.path(self._chunk)
         try:
             with home.staging(None if replaces_all else self._chunk, self._attempt) as staging:
-                self._check_marker(home, staging.read_marker())
+                self._folder.check_marker(home, staging.read_marker())
                 folder = f"{staging.rows}/{self._chunk}" if replaces_all else staging.rows
                 with explain_full_disk(where, self._place):
                     self._refuse_lost_rows(frame).write.format(self._to.format).options(
@@ -82,10 +74,10 @@ class FolderWriter:
                     ).save(folder)
                 seen = check(lambda columns: self._count_duplicates(frame, folder, columns))
                 size = staging.size()
-                known = self._check_marker(home, staging.read_marker())
+                known = self._folder.check_marker(home, staging.read_marker())
                 measures = {"rows": seen.rows, "checksum": seen.checksum, "bytes": size, "columns": columns}
-                staging.set_marker(self._render_marker(known, measures))
-        except _AlreadyWritten as earlier:
+                staging.set_marker(self._folder.render_marker(known, measures))
+        except AlreadyWritten as earlier:
             known = earlier.known
             return Result(where, known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
         return Result(where, seen.rows, seen.checksum, size)
@@ -104,14 +96,6 @@ class FolderWriter:
         return frame.select(
             F.when(it.isNull(), lost.cast(frame.schema[0].dataType)).otherwise(it).alias(frame.columns[0])
         )
-
-    def _check_name(self) -> None:
-        size = len(self._chunk.encode())
-        if size > _LONGEST_NAME and "://" not in self._to.where:
-            raise StepFailed(
-                f"{self._place}: the folder of the chunk would have a name of {size} bytes, and {_LONGEST_NAME} are "
-                f"allowed: {self._chunk[:_SHOWN]}...; give the chunk a shorter data id, or write to a table"
-            )
 
     def _open_home(self, spark: SparkSession) -> DestinationFolder:
         where = self._to.where
@@ -160,41 +144,3 @@ class FolderWriter:
 
     def _options(self, usual: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         return {**usual.get(self._to.format, {}), **self._to.options}
-
-    def _check_marker(self, home: DestinationFolder, marker: str | None) -> Mapping[str, Any]:
-        """Return the current marker, or {} if it is of another chunk.
-
-        Raises Refused if it has another owner or a newer token, _AlreadyWritten if mode `append` has to write nothing.
-        """
-        replaces_all = self._to.mode == "replace"
-        try:
-            content: dict[str, Any] = {} if marker is None else json.loads(marker)
-        except ValueError:
-            raise StepFailed(
-                f"{home.path(MARKER if replaces_all else f'{self._chunk}/{MARKER}')}: it can't be read; "
-                "remove the folder to write the chunk anew"
-            ) from None
-        where = home.path(MARKER if replaces_all else f"{self._chunk}/{MARKER}")
-        check_owner(
-            self._attempt,
-            content.get("owner"),
-            self._place,
-            f"write to another path, or, if nothing else writes it any more, delete owner and fence in {where}",
-        )
-        known = content if content.get("dataId") == self._attempt.data_id else {}
-        check_newest(self._attempt, known.get("fence"), self._place)
-        if known and self._to.mode == "append":
-            raise _AlreadyWritten(known)
-        return known
-
-    def _render_marker(self, known: Mapping[str, Any], measures: Mapping[str, Any]) -> str:
-        """Return the text of the new marker. An attempt by hand has no token and no owner, and keeps the known ones."""
-        attempt = self._attempt
-        fields = {
-            "dataset": attempt.dataset,
-            "dataId": attempt.data_id,
-            "fence": known.get("fence") if attempt.fence is None else attempt.fence,
-            "owner": known.get("owner") if attempt.owner is None else attempt.owner,
-            "attempt": attempt.token,
-        }
-        return json.dumps({name: it for name, it in {**fields, **measures}.items() if it is not None})

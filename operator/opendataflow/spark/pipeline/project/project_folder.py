@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from opendataflow.errors import InvalidInput
+from opendataflow.model.projects.data_sources import DATA_SOURCES_FILE, with_data_sources
 from opendataflow.model.projects.project import PROJECT_FILE, Pipeline, ProjectFile, parse_project
 
 
@@ -133,16 +134,24 @@ def open_project(folder: Path | None) -> OpenProject:
     Raises InvalidInput if there is no project or its file is invalid.
     """
     found = _find_nearest() if folder is None else folder.parent if folder.name == PROJECT_FILE else folder
-    path = found / PROJECT_FILE
+    path, beside = found / PROJECT_FILE, found / DATA_SOURCES_FILE
+    text = _read_text(path)
+    if text is None:
+        raise InvalidInput(f"there is no {path}; `dataflow pipeline init FOLDER` makes a project")
+    file, declared = parse_project(text, str(path)), _read_text(beside)
+    return OpenProject(found, file if declared is None else with_data_sources(file, declared, str(beside)))
+
+
+def _read_text(path: Path) -> str | None:
+    """Return the text of a file, or None if there is none. Raises InvalidInput if it can't be read."""
     try:
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except FileNotFoundError:
-        raise InvalidInput(f"there is no {path}; `dataflow pipeline init FOLDER` makes a project") from None
+        return None
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path}: the file is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise InvalidInput(f"{path}: can't be read: {error.strerror}") from error
-    return OpenProject(found, parse_project(text, str(path)))
 
 
 def _find_nearest() -> Path:

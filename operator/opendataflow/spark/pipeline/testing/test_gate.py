@@ -12,6 +12,8 @@ from typing import Any
 from opendataflow.core.pipelines.pipeline_order import KnownTests
 from opendataflow.core.text.project_tests import at
 from opendataflow.errors import StepFailed
+from opendataflow.model.projects.data_sources import DATA_SOURCES_FILE
+from opendataflow.model.projects.project import PROJECT_FILE
 from opendataflow.spark.pipeline.project.project_folder import ResolvedPipeline
 from opendataflow.spark.pipeline.project.reporting import log_line
 from opendataflow.spark.pipeline.testing.unit_tests import run_unit_test
@@ -35,7 +37,7 @@ def project_version(folder: Path, commit: str | None) -> str:
     if commit is not None:
         return commit
     digest = hashlib.sha256()
-    for file in sorted([folder / "project.yml", *folder.rglob("*.py")]):
+    for file in sorted([folder / PROJECT_FILE, folder / DATA_SOURCES_FILE, *folder.rglob("*.py")]):
         name = file.relative_to(folder)
         if file.is_file() and not any(part.startswith(".") for part in name.parts):
             content = file.read_bytes()
