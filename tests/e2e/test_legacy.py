@@ -1,15 +1,20 @@
 """Users of the framework that came before: their examples as they were published, their commands, and the import."""
 
+import hashlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from opendataflow.spark.pipeline.measure.session import spark_home
 from opendataflow.store.embedded import installed_binaries
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection, open_connection
@@ -500,13 +505,27 @@ def test_many_rows_are_imported_in_a_session_that_began_with_empty_tables(
     assert problems(db) == []
 
 
+def _block(language: str) -> str:
+    """Return the statements of the recipe for H2 in a language."""
+    page = (Path(__file__).parents[2] / "docs/reference/coming-from-the-java-framework.md").read_text("utf-8")
+    recipe = page.partition("### Copy an H2 database")[2]
+    block = re.search(rf"```{language}\n(.*?)```", recipe, re.DOTALL)
+    assert block is not None
+    return re.sub("^   ", "", block[1], flags=re.MULTILINE)
+
+
+def import_files(dataflow: Program, folder: Path) -> str:
+    """Import the files of a folder as the recipe for H2 does; return what is printed."""
+    (folder / "copy.sql").write_text(_block("sql"))
+    psql = installed_binaries() / "psql"
+    command = [str(psql), str(dataflow.dsn), "-v", "ON_ERROR_STOP=1", "-f", "copy.sql"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return dataflow.run("import-legacy", str(dataflow.dsn), "--schema", "h2")
+
+
 def test_the_recipe_for_a_database_of_h2_copies_its_files_so_that_they_are_imported(
     dataflow: Program, db: Connection, tmp_path: Path
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/coming-from-the-java-framework.md").read_text("utf-8")
-    block = re.search(r"```sql\n(   CREATE SCHEMA h2;.*?)```", page, re.DOTALL)
-    assert block is not None
-    (tmp_path / "copy.sql").write_text(re.sub("^   ", "", block[1], flags=re.MULTILINE))
     # As CSVWRITE of H2 writes: capitals in the header, quotes around each text, and nothing for NULL.
     (tmp_path / "job.csv").write_text(
         '"JOBID","ITEMTYPE","DATASETID","ITEMVALUE","MODIFIED"\n"loadbob","IN","bobin",,"2025-11-30 17:27:42.123"\n'
@@ -520,10 +539,62 @@ def test_the_recipe_for_a_database_of_h2_copies_its_files_so_that_they_are_impor
         '"DATASETID","JOBID","DATAID","LOCKTYPE","STATUS","MODIFIED"\n'
         '"bobin","fakejob","1.0","OUT","READY","2025-11-30 17:27:42.123"\n'
     )
-    psql = installed_binaries() / "psql"
-    command = [str(psql), str(dataflow.dsn), "-v", "ON_ERROR_STOP=1", "-f", "copy.sql"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert "data sets: 2 made" in dataflow.run("import-legacy", str(dataflow.dsn), "--schema", "h2")
+    assert "data sets: 2 made" in import_files(dataflow, tmp_path)
     assert rows_of(db) == {("bobin", "fakejob", "1.0", "OUT", "READY")}
-    colour = "SELECT itemvalue FROM dataflow.job WHERE itemtype = 'COLOUR'"
-    assert value(db, colour) == 'it\'s "blue"'
+    assert value(db, COLOUR) == 'it\'s "blue"'
+
+
+COLOUR = "SELECT itemvalue FROM dataflow.job WHERE itemtype = 'COLOUR'"
+H2_JAR, H2_DIGEST = "h2-2.2.224.jar", "b9d8f19358ada82a4f6eb5b174c6cfe320a375b5a9cb5a4fe456d623e6e55497"
+"""The H2 of the old framework, and the SHA-256 of its file in Maven Central."""
+H2_ROWS = """
+INSERT INTO job VALUES ('loadbob', 'IN', 'bobin', NULL, now()), ('loadbob', 'OUT', 'bobout', NULL, now()),
+    ('loadbob', 'COLOUR', NULL, 'it''s "blü"' || char(10) || 'ö', NULL);
+INSERT INTO dataset (datasetid, hostname, encryptedpass) VALUES ('bobin', 'h1', 'lmibuCIPHER'), ('bobout', NULL, NULL);
+INSERT INTO datastatus VALUES ('bobin', 'fakejob', '1.0', 'OUT', 'READY', now()),
+    ('bobin', 'fakejob', 'ü', 'OUT', 'READY', now()), ('bobout', 'loadbob', '1.0', 'OUT', 'FAILED', now())
+"""
+
+
+@pytest.fixture(scope="module")
+def h2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The jar of H2, from the file that DATAFLOW_TEST_H2 names or from Maven Central."""
+    folder = tmp_path_factory.mktemp("h2")
+    if "DATAFLOW_TEST_H2" in os.environ:
+        shutil.copy(os.environ["DATAFLOW_TEST_H2"], folder / H2_JAR)
+    else:
+        (ivy,) = (Path(spark_home(), "jars")).glob("ivy-*.jar")
+        fetch = ["java", "-jar", str(ivy), "-dependency", "com.h2database", "h2", "2.2.224", "-confs", "default"]
+        fetch += ["-retrieve", str(folder / "[artifact]-[revision].[ext]"), "-warn"]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(fetch, capture_output=True, check=False, timeout=60)
+    if not (folder / H2_JAR).exists():
+        pytest.skip("Maven Central has not given the jar of H2; DATAFLOW_TEST_H2 names a file")
+    assert hashlib.sha256((folder / H2_JAR).read_bytes()).hexdigest() == H2_DIGEST
+    return folder / H2_JAR
+
+
+def test_a_real_database_of_h2_is_imported_by_the_commands_of_the_recipe(
+    dataflow: Program, db: Connection, tmp_path: Path, h2: Path
+) -> None:
+    shutil.copy(h2, tmp_path)
+    url = "jdbc:h2:file:./dataflow;INIT=CREATE SCHEMA IF NOT EXISTS DATAFLOW\\;set schema DATAFLOW"
+    made = ["java", "-cp", H2_JAR, "org.h2.tools.Shell", "-url", url, "-user", "etl", "-password", "plugh"]
+    (tmp_path / "tables.sql").write_text(OLD_TABLES + H2_ROWS, "utf-8")
+    script = ["-sql", "RUNSCRIPT FROM 'tables.sql' CHARSET 'UTF-8'"]
+    done = subprocess.run([*made, *script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (tmp_path / "dataflow.mv.db").exists(), done
+    environ = os.environ | {"H2_PASSWORD": "plugh", "LC_ALL": "C"}  # the files have UTF-8 also where Java does not
+    done = subprocess.run(
+        ["bash", "-e", "-c", _block("sh")], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    printed = import_files(dataflow, tmp_path)
+    assert "data sets: 2 made" in printed
+    assert rows_of(db) == {
+        ("bobin", "fakejob", "1.0", "OUT", "READY"),
+        ("bobin", "fakejob", "ü", "OUT", "READY"),
+        ("bobout", "loadbob", "1.0", "OUT", "FAILED"),
+    }
+    assert value(db, COLOUR) == 'it\'s "blü"\nö'
+    assert value(db, "SELECT encryptedpass FROM dataflow.dataset WHERE datasetid = 'bobin'") == "lmibuCIPHER"
