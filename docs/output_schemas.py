@@ -257,6 +257,136 @@ OUTPUTS: dict[str, tuple[str, Any]] = {
         "What was deleted, or would be deleted with --dry-run.",
         {"job": "text?", "before": "time", "dry_run": "bool", "runs": "int", "logs": "int", "events": "int"},
     ),
+    "chunks plan": (
+        "The chunks of a plan.",
+        {
+            "dataset": "text",
+            "table": "text",
+            "column": "text",
+            "by": "text",
+            "rows": "int",
+            "counted": "text",
+            "skew": "number",
+            "outside": "int?",
+            "covers_later_values": "bool",
+            "chunks": [{"data_id": "text", "bounds": "object", "rows": "int?"}],
+        },
+    ),
+    "chunks check": (
+        "The rows of each chunk in the tables. `datasets`: those of a data set by its name.",
+        {
+            "good": "bool",
+            "figures": "list",
+            "datasets": "object",
+            "chunks": [{"data_id": "text", "status": "text?", "different": "text?", "datasets": "object"}],
+        },
+    ),
+    "pipeline list": (
+        "One element for each pipeline of a project.",
+        [{"pipeline": "text", "sources": "text", "transformations": "text", "destination": "text"}],
+    ),
+    "pipeline describe": (
+        "One pipeline of a project. `there`: whether a source exists. `fault`: why a step can't be run.",
+        {
+            "pipeline": "text",
+            "sources": [{"name": "text", "path": "text", "format": "text", "there": "bool", "chunk": "text?"}],
+            "transformations": [{"name": "text", "fault": "text?", "says": "text?"}],
+            "expectations": [{"name": "text", "severity": "text"}],
+            "destination": {"name": "text", "path": "text", "format": "text", "mode": "text?"},
+        },
+    ),
+    "pipeline test": (
+        "One element for each transformation. `sentence`: why its test has failed.",
+        [
+            {
+                "pipeline": "text",
+                "transformation": "text",
+                "seconds": "number",
+                "sentence": "text?",
+                "details": "list",
+                "stdout": "text",
+                "warning": "text?",
+            }
+        ],
+    ),
+    "pipeline run": (
+        "One element for each item, or for the chunk. `written`: the table, folder or file.",
+        [
+            {
+                "data_id": "text?",
+                "item": "object?",
+                "steps": [
+                    {
+                        "name": "text",
+                        "status": "text",
+                        "rows": "int?",
+                        "seconds": "number?",
+                        "stdout": "text",
+                        "error": "text?",
+                    }
+                ],
+                "written": "text?",
+                "rows": "int?",
+                "bytes": "int?",
+                "checksum": "text?",
+                "kept": "bool?",
+                "expectations": [{"name": "text", "held": "bool", "severity": "text", "found": "text"}],
+            }
+        ],
+    ),
+    "pipeline history": (
+        "One element for each run of a pipeline, newest first.",
+        [
+            {
+                "run": "int",
+                "pipeline": "text",
+                "job": "text",
+                "data_id": "text",
+                "state": "text",
+                "attempt": "int",
+                "claimed_at": "time",
+                "finished_at": "time?",
+                "seconds": "number",
+                "failure_class": "text?",
+                "message": "text?",
+                "log_path": "text?",
+                "metrics": "object?",
+                "steps": "list",
+            }
+        ],
+    ),
+    "sql": ("One element for each row of the query, with its columns.", ["object"]),
+    "runs": (
+        "The rows of the old table datastatus that changed last. Its times have no offset.",
+        [
+            {
+                "dataid": "text",
+                "datasetid": "text",
+                "jobid": "text?",
+                "locktype": "text",
+                "modified": "text?",
+                "status": "text",
+            }
+        ],
+    ),
+    "jobs": (
+        "The rows of the old table job. Its times have no offset.",
+        [{"datasetid": "text?", "itemtype": "text", "itemvalue": "text?", "jobid": "text", "modified": "text?"}],
+    ),
+    "datasets": (
+        "The rows of the old table dataset, with its columns. Of a password only its beginning.",
+        [
+            {
+                "database": "text?",
+                "datasetid": "text",
+                "encryptedpass": "text?",
+                "hostname": "text?",
+                "schemaname": "text?",
+                "tablename": "text?",
+                "username": "text?",
+            }
+        ],
+    ),
 }
 """Command -> what its output is, and its type."""
 

@@ -83,7 +83,7 @@ def test_programs_get_all_of_it(dataflow: Program, declared: Connection, inside:
     answer = json.loads(inside.ask(dataflow, *options, "json").out)
     assert answer == yaml.safe_load(inside.ask(dataflow, *options, "yaml").out)
     assert (answer["rows"], answer["counted"], answer["covers_later_values"]) == (2000, "exact", False)
-    assert [(one["id"], one["bounds"]["value"], one["rows"]) for one in answer["chunks"]] == [
+    assert [(one["data_id"], one["bounds"]["value"], one["rows"]) for one in answer["chunks"]] == [
         ("it's 0", "it's 0", 933),
         ("it's 1", "it's 1", 534),
         ("it's 2", "it's 2", 533),
@@ -98,7 +98,7 @@ def test_the_partitioning_of_the_data_set_is_the_default(
         """UPDATE opendataflow.dataset SET partitioning = '{"column": "day", "type": "date"}' WHERE id = 'orders'"""
     )
     answer = inside.ask(dataflow, "chunks", "plan", "orders", "--step", "month", "-o", "json")
-    assert [one["id"] for one in json.loads(answer.out)["chunks"]] == ["2013-01", "2013-02", "2013-03", "null"]
+    assert [one["data_id"] for one in json.loads(answer.out)["chunks"]] == ["2013-01", "2013-02", "2013-03", "null"]
 
 
 def test_runs_count_with_the_predicates_that_were_written_and_miss_no_row(

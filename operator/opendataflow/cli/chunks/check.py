@@ -162,4 +162,4 @@ class _CheckReport:
             side: {"rows": found.chunks[name].rows, "figures": found.chunks[name].figures}
             for side, found in self._sides.items()
         }
-        return {"id": name, "status": self._states.get(name), "different": different, **sides}
+        return {"data_id": name, "status": self._states.get(name), "different": different, "datasets": sides}

@@ -264,5 +264,5 @@ def _plain(dataset: str, proposed: Plan) -> dict[str, Any]:
         "skew": round(proposed.skew, 3),
         "outside": proposed.outside,
         "covers_later_values": proposed.total,
-        "chunks": [{"id": c.id, "bounds": dict(c.bounds), "rows": proposed.rows[c.id]} for c in proposed.chunks],
+        "chunks": [{"data_id": c.id, "bounds": dict(c.bounds), "rows": proposed.rows[c.id]} for c in proposed.chunks],
     }

@@ -307,8 +307,12 @@ def _run(
 
 
 def _outcome(result: Result | None, checked: Sequence[ExpectationResult]) -> dict[str, Any]:
-    written = {"written": None} if result is None else {"written": result.where, **asdict(result)}
-    return {**written, "expectations": [asdict(it) for it in checked]}
+    measures = ("rows", "bytes", "checksum", "kept")
+    return {
+        "written": None if result is None else result.where,
+        **{name: getattr(result, name, None) for name in measures},
+        "expectations": [asdict(it) for it in checked],
+    }
 
 
 def _check_options(
