@@ -24,6 +24,7 @@
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── LeadershipLost        another operator has taken over                  retry: no
     ├── HistoryLost           Postgres lacks what this process has seen in it  retry: no
+    ├── CutOff                a leader does not reach the Kubernetes API       retry: no
     ├── StepFailed            a step of a pipeline has failed                  retry: no
     ├── Unanswered            the git server of a project does not answer      retry: yes
     ├── NotInstalled          an extra of this package is needed               retry: no
@@ -179,6 +180,12 @@ class NotDelivered(DataflowError):
     """A target does not accept a notification. The text gives the reason, without the address of the target."""
 
     retryable = True
+
+
+class CutOff(DataflowError):
+    """The leading operator does not reach the Kubernetes API. It ends, and another one leads."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class StepFailed(DataflowError):

@@ -34,7 +34,7 @@ BEGIN
     PERFORM FROM lease l WHERE l.id = v_leader.lease FOR UPDATE;
     DELETE FROM lease l WHERE l.id = v_leader.lease;
     PERFORM open_lease(p_lease, 'operator', p_host, p_boot, p_runs_home, p_ttl);
-    UPDATE leader SET lease = p_lease, epoch = epoch + 1, since = clock_timestamp(),
+    UPDATE leader SET lease = p_lease, epoch = epoch + 1, since = clock_timestamp(), host = p_host, ended_at = NULL, reason = NULL,
                       namespaces = coalesce(p_namespaces, namespaces), home = coalesce(home, p_home),
                       home_name = coalesce(home_name, p_home_name);
     UPDATE run r SET lease = p_lease WHERE r.lease = v_leader.lease AND r.state = 'RUNNING';
@@ -70,6 +70,24 @@ BEGIN
     RAISE EXCEPTION 'history was lost: the database does not know %; it was restored, or a failover has lost its last commits', v_lost
         USING ERRCODE = 'DF009';
 END $$;
+
+-- Give up the leadership, if this lease has it: another operator leads at once. Its runs continue.
+-- p_reason: the error that ends the operator; null: it was stopped. Locks the leader's row, then the lease.
+CREATE FUNCTION opendataflow.resign(p_lease uuid, p_reason text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE opendataflow.leader SET ended_at = clock_timestamp(), reason = p_reason WHERE lease = p_lease;
+    SELECT opendataflow.close_lease(p_lease);
+$$;
+
+-- Return the operator that leads, or led last; null if none has ever led. `leads`: its lease is valid.
+-- `silent`: for how many seconds its lease has been over. `reason`: why it gave up, at `ended_at`.
+CREATE FUNCTION opendataflow.leading_operator() RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('host', d.host, 'leads', coalesce(l.expires_at > clock_timestamp(), false), 'since', d.since,
+                              'silent', extract(epoch FROM clock_timestamp() - l.expires_at),
+                              'ended', extract(epoch FROM clock_timestamp() - d.ended_at), 'reason', d.reason)
+    FROM opendataflow.leader d LEFT JOIN opendataflow.lease l ON l.id = d.lease WHERE d.lease IS NOT NULL
+$$;
 
 -- Return the jobs and running runs in namespaces that the operator does not manage, one row for each namespace.
 CREATE FUNCTION opendataflow.unmanaged_namespaces() RETURNS TABLE (namespace text, jobs text[], runs bigint[])

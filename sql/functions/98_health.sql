@@ -8,10 +8,12 @@ LANGUAGE sql STABLE AS $$
                     FROM opendataflow.lease l WHERE l.expires_at > clock_timestamp()),
         'orphans', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
                         SELECT r.id AS run, r.job, r.data_id, r.host, r.runs_home FROM opendataflow.run r
-                        WHERE r.state = 'RUNNING' AND NOT EXISTS (SELECT FROM opendataflow.lease l
+                        WHERE r.state = 'RUNNING' AND r.lease IS DISTINCT FROM (SELECT d.lease FROM opendataflow.leader d)
+                          AND NOT EXISTS (SELECT FROM opendataflow.lease l
                                                                   WHERE l.id = r.lease AND l.expires_at > clock_timestamp())
                         ORDER BY r.id LIMIT 20) o),
         'orphaned_pods', (SELECT coalesce(jsonb_agg(to_jsonb(o) ORDER BY o.since, o.uid), '[]') FROM (SELECT * FROM opendataflow.orphan LIMIT 20) o),
+        'operator', opendataflow.leading_operator(),
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM opendataflow.unmanaged_namespaces() o),
         'held', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
                      SELECT c.dataset, c.data_id, c.reason, h.since FROM opendataflow.chunk c

@@ -265,6 +265,7 @@ CREATE TABLE opendataflow.lease (
 -- `identity`: separates the pods of this database from the pods of other databases in the same cluster.
 -- `namespaces`: the only namespaces that the operator manages; empty for all.
 -- `home`: the uid of the service account whose operators may lead; null until one leads. `home_name`: its namespace/name.
+-- `host`: its name. `ended_at`, `reason`: when and why it gave up; null while it leads, and if it ended without a word.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
@@ -272,6 +273,9 @@ CREATE TABLE opendataflow.leader (
     epoch     bigint NOT NULL DEFAULT 0,
     since     timestamptz,
     namespaces text[] NOT NULL DEFAULT '{}',
+    host      text,
+    ended_at  timestamptz,
+    reason    text,
     home      text,
     home_name text CHECK (home_name LIKE '_%/_%'),
     CONSTRAINT home_has_name CHECK ((home IS NULL) = (home_name IS NULL))

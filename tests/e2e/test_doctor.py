@@ -1,6 +1,7 @@
 """`dataflow doctor`: what it finds, the command that helps, and that it neither starts nor changes anything."""
 
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,48 @@ def test_what_stands_still_outside_of_the_operator_s_namespaces_is_reported(
     db.execute("UPDATE opendataflow.leader SET namespaces = '{other}'")
     ((level, remedy),) = (found for text, found in findings(dataflow, inside).items() if "in namespace team" in text)
     assert (level, "team" in str(remedy)) == ("warning", True)
+
+
+def test_the_operator_that_leads_is_named(dataflow: Program, db: Connection, inside: Inside) -> None:
+    leading(db)
+    assert findings(dataflow, inside)["operator operator-1 leads"] == ("OK", None)
+
+
+def test_an_operator_that_gave_up_is_reported_with_the_side_that_it_misses(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    lease = leading(db)
+    db.execute("SELECT opendataflow.resign(%s::uuid, 'nothing came from the API server')", (lease,))
+    [text] = (one for one in findings(dataflow, inside) if one.startswith("no operator leads"))
+    assert "operator-1 gave up the leadership" in text
+    assert text.endswith("nothing came from the API server")
+
+
+def test_an_operator_that_ended_without_a_word_may_miss_the_database(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    leading(db)
+    db.execute("UPDATE opendataflow.lease SET expires_at = now() - interval '100 s'")
+    [text] = (one for one in findings(dataflow, inside) if one.startswith("no operator leads"))
+    assert "does not reach this database; its leadership ran out 2 min ago" in text
+
+
+def test_an_api_server_that_does_not_answer_is_a_problem(
+    dataflow: Program, inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {}}], "
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    answer = inside.ask(dataflow, "doctor")
+    assert answer.code == ExitCode.FAILED
+    assert "http://127.0.0.1:1" in answer.out
+
+
+def leading(db: Connection) -> str:
+    """Let an operator lead; return its lease."""
+    lease = str(uuid.uuid4())
+    db.execute("SELECT opendataflow.acquire_leadership(%s::uuid, 'operator-1', 'b', '', interval '1 hour')", (lease,))
+    return lease

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import psycopg
 
+from opendataflow.names import ExitCode
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.proxy import Fault, Proxy
+from tests.kube.postgres import postgres_proxy
 from tests.kube.scene import SECONDS, Scene, new_scene
 from tests.waiting import wait_until
 
@@ -151,5 +153,60 @@ def test_a_create_that_arrives_when_its_job_is_deleted_and_another_leads_is_no_s
         scene.start()
         scene.until_ended("load")
         assert [run["state"] for run in scene.runs("load")] == ["SUCCEEDED"]
+        scene.is_released()
+        scene.is_right()
+
+
+# A leader that reaches one side only ------------------------------------------------------------------------------
+
+
+def cut(proxy: Proxy) -> None:
+    """From now on nothing that goes through the proxy reaches the API server."""
+    for method in ("GET", "POST", "PATCH", "DELETE"):
+        proxy.fail(Fault(method, "/", times=10**9, drop="request"))
+    proxy.cut()
+
+
+def test_a_leader_that_only_postgres_answers_gives_up_and_the_standby_goes_on(
+    proxy: Proxy, dsn: str, cluster: Api, namespace: str, tmp_path: Path
+) -> None:
+    """Seen at others: a leader that renews its lease on one side, and sees none of its work on the other."""
+    with new_scene(dsn, cluster, namespace, tmp_path) as scene:
+        old = scene.start(KUBECONFIG=str(proxy.kubeconfig))
+        wait_until(lambda: leads(old.operator.output()), "it leads", SECONDS)
+        standby = scene.start()
+        standby.until_ready()
+        scene.flow("load", 12, {"run-seconds": "2"}, parallelism=4)
+        scene.begun("load", 4)
+        cut(proxy)
+        assert old.until_ended() == ExitCode.UNREACHABLE
+        assert "this operator gives up the leadership" in old.operator.output()
+        assert "Traceback" not in old.operator.output()
+        wait_until(lambda: epoch(scene) == 2, "the standby leads", SECONDS)
+        scene.done_at_once("load", 12)
+        assert standby.healthy
+        scene.is_released()
+        scene.is_right()
+
+
+def test_a_leader_that_only_the_api_server_answers_is_replaced_and_ends_when_it_learns_of_it(
+    dsn: str, cluster: Api, namespace: str, tmp_path: Path
+) -> None:
+    with postgres_proxy(dsn) as between, new_scene(dsn, cluster, namespace, tmp_path) as scene:
+        old = scene.start(DATAFLOW_DSN=between.through)
+        wait_until(lambda: leads(old.operator.output()), "it leads", SECONDS)
+        scene.flow("load", 12, {"run-seconds": "2"}, parallelism=4)
+        scene.begun("load", 4)
+        loss = between.lose("", reply=False, times=10**9)
+        standby = scene.start()
+        wait_until(lambda: epoch(scene) == 2, "the standby leads", SECONDS)
+        wait_until(lambda: "Postgres has not answered" in old.probe("/healthz")[1], "it names the side", SECONDS)
+        assert old.healthy, "a restart would not help"
+        assert not old.ready
+        scene.done_at_once("load", 12)
+        loss.times = 0
+        assert old.until_ended() == 1
+        assert "another operator has taken over" in old.operator.output()
+        assert standby.healthy
         scene.is_released()
         scene.is_right()

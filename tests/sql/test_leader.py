@@ -14,8 +14,9 @@ from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
 from psycopg.types.json import Jsonb
 
+from opendataflow.engine import limits
 from opendataflow.engine.claim_authority import Leadership
-from opendataflow.errors import HistoryLost, LeadershipLost
+from opendataflow.errors import CutOff, HistoryLost, LeadershipLost
 from opendataflow.model.records.claim import Position
 from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Host
@@ -412,3 +413,66 @@ async def test_who_leads_without_any_work_changes_nothing_of_where_it_is_done(st
     await acquire_leadership(store, new_lease(), host, 0, ["team"])
     await acquire_leadership(store, new_lease(), host, 60)
     assert value(db, "SELECT namespaces FROM opendataflow.leader") == ["team"]
+
+
+async def test_an_operator_that_the_api_server_does_not_answer_does_not_begin_to_lead(
+    store: Store, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RENEW_SECONDS", 0.0)
+    missed, epochs = [2, 1, 0], []
+
+    def miss() -> int:
+        epochs.append(value(db, "SELECT epoch FROM opendataflow.leader"))
+        return missed.pop(0)
+
+    leadership = Leadership(store, Host("operator", "1"), lambda _: None, missed=miss)
+    await leadership.begin()
+    assert epochs == [0, 0, 0]
+    assert value(db, "SELECT epoch FROM opendataflow.leader") == 1
+
+
+async def test_a_leader_that_the_api_server_does_not_answer_any_more_gives_up_with_the_reason(
+    store: Store, db: Connection
+) -> None:
+    missed = 0
+    leadership = Leadership(store, Host("operator-1", "1"), lambda _: None, missed=lambda: missed)
+    await leadership.begin()
+    missed = limits.MOST_MISSED_CHECKS - 1
+    await leadership.renew()
+    assert operator_of(db)["leads"] is True
+    missed += 1
+    with pytest.raises(CutOff) as cut_off:
+        await leadership.renew()
+    await leadership.end(str(cut_off.value))
+    found = operator_of(db)
+    assert (found["leads"], found["host"], found["reason"]) == (False, "operator-1", str(cut_off.value))
+    assert leads(db, new_lease()) == 2
+    assert operator_of(db) | {"host": "pod", "leads": True, "ended": None, "reason": None} == operator_of(db)
+
+
+def test_the_end_of_a_deposed_operator_is_not_taken_for_that_of_the_leader(db: Connection) -> None:
+    first, second = new_lease(), new_lease()
+    leads(db, first)
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    leads(db, second)
+    db.execute("SELECT opendataflow.resign(%s::uuid, 'another operator has taken over')", (first,))
+    assert operator_of(db)["leads"] is True
+    assert operator_of(db)["reason"] is None
+
+
+def test_a_run_of_an_operator_that_has_ended_is_not_reported_as_one_that_a_person_ends(
+    graph_of_three: Connection,
+) -> None:
+    """The next operator adopts it. To call it lost would start it a second time."""
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    claim(db, lease, "team/make", 1)
+    db.execute("SELECT opendataflow.resign(%s::uuid, NULL)", (lease,))
+    found = value(db, "SELECT opendataflow.health()")
+    assert found["orphans"] == []
+    assert found["operator"]["ended"] is not None
+
+
+def operator_of(db: Connection) -> dict[str, object]:
+    found: dict[str, object] = value(db, "SELECT opendataflow.leading_operator()")
+    return {key: found[key] for key in ("host", "leads", "ended", "reason")}

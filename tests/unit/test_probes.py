@@ -50,7 +50,7 @@ def test_nothing_is_ready_before_both_have_answered() -> None:
     made = Health()
     assert len(made.why_not_ready()) == 2
     made.postgres_answered()
-    assert made.why_not_ready() == ["the Kubernetes API has not answered for 45 s"]
+    assert made.why_not_ready() == ["the Kubernetes API has not answered yet"]
     made.api_answered()
     assert made.why_not_ready() == []
 
@@ -72,6 +72,32 @@ def test_what_only_a_part_of_it_lacks_is_a_note() -> None:
     assert made.warnings() == ["it may not create pods in b"]
 
 
+def test_a_check_is_missed_if_nothing_was_answered_since_it_began() -> None:
+    made, clock = health()
+    begun = clock.now
+    made.api_checked(begun)
+    assert made.missed_checks == 0
+    clock.now += 15
+    for number in (1, 2, 3):
+        made.api_checked(clock.now)
+        assert made.missed_checks == number
+    made.api_answered()
+    assert made.missed_checks == 0
+
+
+async def test_a_silent_server_is_named_beside_the_answer_that_the_process_is_alive() -> None:
+    made, clock = health()
+    clock.now += 46
+    made.heartbeat("claims")
+    made.api_answered()
+    async with (
+        Probes(made, Metrics("1"), port=0, host="127.0.0.1") as probes,
+        aiohttp.ClientSession() as client,
+        client.get(f"http://127.0.0.1:{probes.port}/healthz") as response,
+    ):
+        assert (response.status, await response.text()) == (200, "ok\nPostgres has not answered for 45 s\n")
+
+
 async def test_answers_over_http() -> None:
     made, clock = health()
     async with Probes(made, Metrics("1"), port=0, host="127.0.0.1") as probes, aiohttp.ClientSession() as client:
@@ -88,6 +114,8 @@ async def test_answers_over_http() -> None:
         assert (status, "opendataflow_leader 0.0" in text) == (200, True)
         clock.now += 61
         made.postgres_answered()
+        made.api_answered()
         assert await get("/healthz") == (503, "loop claims has not made progress for 61 s\n")
+        clock.now += 46
         assert (await get("/readyz"))[0] == 503
     await asyncio.sleep(0)

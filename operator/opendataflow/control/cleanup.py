@@ -44,7 +44,7 @@ from opendataflow.launch.cluster.seen import parse_application, parse_pod
 from opendataflow.model.records.run import Host
 from opendataflow.opening.database import open_store
 from opendataflow.settings import Settings, has_named_database
-from opendataflow.store.leader import acquire_leadership, forget_home, home_namespace, identity
+from opendataflow.store.leader import acquire_leadership, forget_home, home_namespace, identity, resign
 from opendataflow.store.store import Store
 
 LEASE_SECONDS = 60.0
@@ -245,7 +245,7 @@ class _Leadership:
 
     async def end(self) -> None:
         """Give up the leadership, so that an operator can lead at once."""
-        await self._store.close_lease(self._lease)
+        await resign(self._store, self._lease, "a clean-up has ended")
 
 
 @asynccontextmanager

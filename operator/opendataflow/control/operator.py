@@ -7,6 +7,7 @@ the operator is in Postgres and in the cluster only.
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
@@ -63,7 +64,7 @@ UNMANAGED_SECONDS = 20.0
 """The interval between two queries for unmanaged namespaces."""
 
 PULSE_SECONDS = 15.0
-"""The interval between two requests that check whether the API server answers (control/monitoring/probes.py)."""
+"""The interval between two checks whether the API server answers: for /readyz, and for the leadership."""
 
 ORPHAN_SECONDS = 1.0
 """The interval between two checks whether orphans have ended."""
@@ -85,7 +86,7 @@ async def operate(settings: Settings, options: OperatorSettings) -> None:
 
     def on_answer(verb: str, code: int) -> None:
         metrics.request(verb, code)
-        if code:
+        if 0 < code < 500 and code != 401:  # a proxy before a dead API server answers 502; 401: it can do nothing there
             health.api_answered()
 
     async with AsyncExitStack() as stack:
@@ -191,7 +192,13 @@ class OperatorProcess:
         )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
         leadership = Leadership(
-            store, Host(options.name, engine_id), self._leads, self._leadership_answered, options.namespaces, home
+            store,
+            Host(options.name, engine_id),
+            self._leads,
+            self._leadership_answered,
+            lambda: health.missed_checks,
+            options.namespaces,
+            home,
         )
         self._orphans = Orphans(store, self._launcher, leadership.lease, metrics)
         self._engine: Engine[PodOrder] = Engine(
@@ -297,11 +304,13 @@ class OperatorProcess:
         self._beside.append(self._group.create_task(loop, name=name))
 
     async def _pulse(self) -> None:
-        """Send a request to the API server regularly, for /readyz. A standby sends no other requests."""
+        """Check regularly whether the API server answers. A standby sends no other requests."""
         while True:
-            with suppress(ClusterUnreachable, ClusterRefused):  # `on_answer` records the result
+            begun = time.monotonic()
+            with suppress(ClusterUnreachable, ClusterRefused):
                 await self._api.get_version()
-            await asyncio.sleep(PULSE_SECONDS)
+            self._health.api_checked(begun)
+            await asyncio.sleep(max(0.0, begun + PULSE_SECONDS - time.monotonic()))
 
     async def _measure(self) -> None:
         """Update the metrics about queues, and remove those of deleted jobs."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 from opendataflow.engine import limits
 from opendataflow.engine.ports import LocalLauncher
 from opendataflow.engine.takeover import Takeover
-from opendataflow.errors import DataflowError, LeadershipLost
+from opendataflow.errors import CutOff, DataflowError, LeadershipLost
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.leader import NOTHING_SEEN, Home
 from opendataflow.model.records.run import Host
-from opendataflow.store.leader import acquire_leadership
+from opendataflow.store.leader import acquire_leadership, resign
 from opendataflow.store.store import Store
 
 
@@ -73,7 +73,7 @@ class LocalClaimAuthority:
         """Take over the runs of ended engines that can be proven dead. Return the jobs that may have QUEUED tasks."""
         return await self._takeover.take_over()
 
-    async def end(self) -> None:
+    async def end(self, _: str | None = None, /) -> None:
         """Close the lease and remove the presence file."""
         await self._store.close_lease(self.lease)
         await self._launcher.withdraw(self.lease)
@@ -88,10 +88,13 @@ class LocalClaimAuthority:
 class Leadership:
     """The leadership of one operator.
 
+    A leader needs both servers: Postgres holds the lease, and only through the Kubernetes API can it see its runs. So a
+    process that the API server does not answer neither starts to lead nor goes on leading.
+
     `host`: the name of this process, for people. `leads`: called with the epoch when this process starts to lead.
     `answered`: called after each answer of Postgres, with whether this process leads. A standby asks every few seconds,
-    too. `namespaces`: the managed namespaces; empty means all. `home`: of the operator. The database refuses to be led
-    by an operator of another home.
+    too. `missed`: returns how many checks in a row the API server has not answered. `namespaces`: the managed
+    namespaces; empty means all. `home`: of the operator. The database refuses to be led by an operator of another home.
     """
 
     exclusive = True
@@ -103,6 +106,7 @@ class Leadership:
         host: Host,
         leads: Callable[[int], None],
         answered: Callable[[bool], None] = lambda _: None,
+        missed: Callable[[], int] = lambda: 0,
         namespaces: Collection[str] = (),
         home: Home | None = None,
     ) -> None:
@@ -113,6 +117,7 @@ class Leadership:
         self._host = host
         self._leads = leads
         self._answered = answered
+        self._missed = missed
         self._until = 0.0
         self._seen = NOTHING_SEEN
 
@@ -120,7 +125,7 @@ class Leadership:
         """Wait until no other operator leads, and take the leadership. All runs of the previous leader come with it."""
         while True:
             try:
-                epoch = await self._acquire()
+                epoch = None if self._missed() else await self._acquire()
             except DataflowError as error:
                 if not error.retryable:
                     raise
@@ -135,10 +140,18 @@ class Leadership:
         return time.monotonic() < self._until
 
     async def renew(self) -> None:
-        """Renew the leadership. Raises LeadershipLost if another operator leads, and HistoryLost if Postgres lacks the
-        newest recorded run."""
+        """Renew the leadership.
+
+        Raises LeadershipLost if another operator leads, HistoryLost if Postgres lacks the newest recorded run, and CutOff
+        if the API server does not answer.
+        """
         if await self._acquire() is None:
             raise LeadershipLost("another operator has taken over")
+        if self._missed() >= limits.MOST_MISSED_CHECKS:
+            raise CutOff(
+                "the Kubernetes API has not answered for 45 s: this operator gives up the leadership, so that another "
+                "one leads. Pods go on"
+            )
 
     def record(self, run: ClaimedRun) -> None:
         """Record a run of Postgres. The renewals ask for the newest one, because a failover may lose it."""
@@ -149,9 +162,9 @@ class Leadership:
         """Do nothing: the runs of the previous leader came with the leadership."""
         return set()
 
-    async def end(self) -> None:
+    async def end(self, reason: str | None = None, /) -> None:
         """Give up the lease, so that the next operator leads at once."""
-        await self._store.close_lease(self.lease)
+        await resign(self._store, self.lease, reason)
 
     async def _acquire(self) -> int | None:
         before = time.monotonic()

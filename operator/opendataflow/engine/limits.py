@@ -9,6 +9,11 @@ HAND_OVER_SECONDS = 3.0
 RENEW_SECONDS = 5.0
 """The interval between two renewals of the lease: three renewals may fail before it ends."""
 
+MOST_MISSED_CHECKS = 3
+"""How many checks in a row the API server may leave unanswered before a leader gives up. They come every 15 s (see
+control/operator.py), so this is 45 s: longer than a restart of an API server. A number of checks instead of a time, so
+that a process that was paused does not count its own pause."""
+
 POLL_SECONDS = 1.0
 """How often each job is searched from the start of its order. This finds tasks that a claim or a NOTIFY missed."""
 

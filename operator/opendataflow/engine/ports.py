@@ -108,8 +108,7 @@ class ClaimAuthority(Protocol):
         """Return whether this process holds the right, by its own clock."""
 
     async def renew(self) -> None:
-        """Renew the right. Raises LeadershipLost if another process has taken over, and HistoryLost if Postgres lacks
-        what this process has seen in it."""
+        """Renew the right. Raises LeadershipLost, HistoryLost or CutOff if this process has to end."""
 
     def record(self, run: ClaimedRun) -> None:
         """Record a run of Postgres, for `renew`."""
@@ -117,8 +116,11 @@ class ClaimAuthority(Protocol):
     async def take_over(self) -> set[str]:
         """Take over the runs of earlier processes. Return the jobs that may have QUEUED tasks now."""
 
-    async def end(self) -> None:
-        """Give up the right: every run is committed, or goes on without this process."""
+    async def end(self, reason: str | None = None, /) -> None:
+        """Give up the right: every run is committed, or goes on without this process.
+
+        `reason`: the error that ends this process, for people. None: it was stopped.
+        """
 
 
 class Target(Protocol):

@@ -40,6 +40,11 @@ async def acquire_leadership(
     return None if epoch is None else int(epoch)
 
 
+async def resign(store: Store, lease: str, reason: str | None) -> None:
+    """Give up the leadership. Its runs continue. `reason`: the error that ends the operator; None: it was stopped."""
+    await store.row("SELECT opendataflow.resign(%s::uuid, %s)", lease, reason)
+
+
 async def identity(store: Store) -> str:
     """Return the label value of this database's run pods."""
     return str((await store.row("SELECT opendataflow.leader_identity() AS identity"))["identity"])

@@ -147,7 +147,8 @@ def test_whatever_a_tenant_creates_is_taken_over_or_refused_in_a_sentence_and_th
     victim.begun("load")
     epoch = victim.database.rows("SELECT epoch FROM opendataflow.leader")
     with always_healthy(running) as answers:
-        assert put(tenant, other_namespace, made) > EXAMPLES // 10
+        taken = put(tenant, other_namespace, made)
+        assert taken > EXAMPLES // 10
         victim.until_done(victim.key("load"), 20)
         wait_until(
             lambda: not unreported(victim.api, other_namespace),
@@ -157,6 +158,7 @@ def test_whatever_a_tenant_creates_is_taken_over_or_refused_in_a_sentence_and_th
         )
         victim.flow("later", 2)
         victim.until_done(victim.key("later"), 2)
+    print(f"{taken} of {len(made)} resources taken by the API server")
     print(f"{len(answers)} answers of /healthz, the slowest after {max(answers):.2f} s")
     assert running.healthy
     assert victim.database.rows("SELECT epoch FROM opendataflow.leader") == epoch

@@ -68,7 +68,7 @@ class Finding:
 def doctor(output: OutputOption = Output.TABLE) -> int:
     """Check the requirements of the program, and list what waits for a person. Exit code 1 if there is a problem."""
     settings = read_settings()
-    findings = [*_machine(), *_disk(settings), *asyncio.run(_database(settings))]
+    findings = [*_machine(), *_disk(settings), *asyncio.run(_database(settings)), *asyncio.run(_cluster(settings))]
     if output.is_document:
         print_document([asdict(finding) for finding in findings], output)
     else:
@@ -135,6 +135,24 @@ def _space(what: str, folder: Path, free: int) -> Finding:
     if free < _VERY_LOW_SPACE:
         return Finding(Level.PROBLEM, text, remedy)
     return Finding(Level.WARNING, text, remedy) if free < _LOW_SPACE else Finding(Level.OK, text)
+
+
+async def _cluster(settings: Settings) -> list[Finding]:
+    """Check the API server of KUBECONFIG, or of the pod in which this program runs."""
+    if not (settings.kubeconfig or "KUBERNETES_SERVICE_HOST" in os.environ):
+        return []
+    from opendataflow.launch.cluster.access import find_access  # only where there is a cluster
+    from opendataflow.launch.cluster.api import Api
+
+    try:
+        access = find_access()
+        async with Api(access) as api:
+            version = str((await api.get_version()).get("gitVersion", "of an unknown version"))
+    except DataflowError as error:
+        return [
+            Finding(Level.PROBLEM, str(error), "an operator needs it, and Postgres: check the network between them")
+        ]
+    return [Finding(Level.OK, f"Kubernetes {version} at {access.server} answers")]
 
 
 # The database ------------------------------------------------------------------------------------------------
@@ -207,6 +225,8 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.WARNING, text, "dataflow local -f FILE")
     else:
         yield Finding(Level.OK, "no engine is running, and nothing could run")
+    if found["operator"] is not None:
+        yield _operator(found["operator"])
     for run in found["orphans"]:
         yield _orphan(run)
     for orphan in found["orphaned_pods"]:
@@ -224,6 +244,22 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.WARNING, text, shell_command("accept", chunk["dataset"], chunk["data_id"]))
     for job in found["suspended"]:
         yield Finding(Level.WARNING, f"job {job} is suspended", shell_command("resume", job))
+
+
+def _operator(found: dict[str, Any]) -> Finding:
+    """Report the operator that leads, or why none does. It needs two servers: this database and the Kubernetes API."""
+    host = found["host"]
+    if found["leads"]:
+        return Finding(Level.OK, f"operator {host} leads")
+    if found["ended"] is not None:
+        why = f": {found['reason']}" if found["reason"] else ""
+        text = f"no operator leads: {host} gave up the leadership {duration(found['ended'])} ago{why}"
+    else:
+        ago = "" if found["silent"] is None else f"; its leadership ran out {duration(found['silent'])} ago"
+        text = f"no operator leads: {host} has ended, or does not reach this database{ago}"
+    return Finding(
+        Level.WARNING, text, "look why none is ready: kubectl get pods -A -l app.kubernetes.io/name=opendataflow"
+    )
 
 
 def _orphan(run: dict[str, Any]) -> Finding:

@@ -2,7 +2,8 @@
 
 Alive: every loop that has started has sent a heartbeat within a minute. While Postgres does not answer, a loop may wait
 for it, and a restart would not help. Ready: Postgres and the API server have answered recently, and no reported problem
-blocks the operator. A standby is ready, too: a rolling update waits for that.
+blocks the operator. A standby is ready, too: a rolling update waits for that. Both probes name a server that does not
+answer: an operator needs both.
 """
 
 import time
@@ -25,6 +26,8 @@ class Health:
         self._clock = clock
         self._heartbeats: dict[str, float] = {}
         self._answers: dict[str, float | None] = {"Postgres": None, "the Kubernetes API": None}
+        self.missed_checks = 0
+        """How many checks in a row the API server has not answered."""
         self._reported: dict[str, tuple[str, bool]] = {}
 
     def heartbeat(self, loop: str) -> None:
@@ -38,6 +41,13 @@ class Health:
     def api_answered(self) -> None:
         """Record an answer of the Kubernetes API."""
         self._answers["the Kubernetes API"] = self._clock()
+        self.missed_checks = 0
+
+    def api_checked(self, begun: float) -> None:
+        """Record the end of a check that began at `begun`. It is missed if no answer has arrived since then."""
+        at = self._answers["the Kubernetes API"]
+        if at is None or at < begun:
+            self.missed_checks += 1
 
     def report(self, what: str, sentence: str | None, *, blocks: bool = True) -> None:
         """Report a problem with `what`; None: it is solved. `blocks`: the operator can't work at all."""
@@ -56,13 +66,23 @@ class Health:
 
     def why_not_ready(self) -> list[str]:
         """Return the sentences for /readyz; an empty list if this process can work, or could as the leader."""
-        silent = [server for server in self._answers if not self._answered(server) and server not in self._reported]
         reported = [sentence for sentence, blocks in self._reported.values() if blocks]
-        return [*reported, *(f"{server} has not answered for {ANSWER_SECONDS:.0f} s" for server in silent)]
+        return [*reported, *(sentence for server, sentence in self._silent() if server not in self._reported)]
+
+    def silent_servers(self) -> list[str]:
+        """Return a sentence about each server that does not answer. An operator needs both."""
+        return [sentence for _, sentence in self._silent()]
 
     def warnings(self) -> list[str]:
         """Return the sentences about problems that do not block the operator."""
         return [sentence for sentence, blocks in self._reported.values() if not blocks]
+
+    def _silent(self) -> list[tuple[str, str]]:
+        return [
+            (server, f"{server} has not answered {'yet' if at is None else f'for {ANSWER_SECONDS:.0f} s'}")
+            for server, at in self._answers.items()
+            if not self._answered(server)
+        ]
 
     def _answered(self, server: str) -> bool:
         at = self._answers[server]
@@ -94,7 +114,7 @@ class Probes:
         await self._runner.cleanup()
 
     async def _serve_alive(self, _: web.Request) -> web.Response:
-        return _answer(self._health.why_not_alive())
+        return _answer(self._health.why_not_alive(), self._health.silent_servers())
 
     async def _serve_ready(self, _: web.Request) -> web.Response:
         return _answer(self._health.why_not_ready(), self._health.warnings())
