@@ -22,6 +22,7 @@ TODAY = "today"
 SECRET_VARIABLES = frozenset(
     {
         "DATAFLOW_DSN",
+        "DATAFLOW_DSN_FILE",
         "DATAFLOW_KEY_FILE",
         "DATAFLOW_NOTIFY_COMMAND",
         "DATAFLOW_NOTIFY_SMTP",

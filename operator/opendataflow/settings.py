@@ -31,8 +31,9 @@ class Notifications:
 class Settings:
     """Settings of the command line.
 
-    `dsn`: the address of the database. `properties`: a file with the address, if there is no `dsn`. If both are None,
-    the file in the current folder counts, else the embedded Postgres under `home`. `home`: the folder of local state.
+    `dsn`: the address of the database. `dsn_file`: a file with the address, read for every connection. `properties`: a
+    file of the old framework with the address, if there is neither. If all are None, the file in the current folder
+    counts, else the embedded Postgres under `home`. `home`: the folder of local state.
     `kube`: commands go through a cluster. `kubeconfig`: the variable KUBECONFIG is set.
     """
 
@@ -42,6 +43,7 @@ class Settings:
     notifications: Notifications = Notifications()
     kube: bool = False
     kubeconfig: bool = False
+    dsn_file: Path | None = None
 
     @property
     def postgres_home(self) -> Path:
@@ -149,12 +151,13 @@ def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> 
 
 
 def has_named_database(settings: Settings) -> bool:
-    """Return whether the user has named a database, by DATAFLOW_DSN or a properties file."""
-    return settings.dsn is not None or settings.properties is not None or PROPERTIES.is_file()
+    """Return whether the user has named a database, by DATAFLOW_DSN, DATAFLOW_DSN_FILE or a properties file."""
+    named = (settings.dsn, settings.dsn_file, settings.properties)
+    return any(one is not None for one in named) or PROPERTIES.is_file()
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
-    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES, DATAFLOW_HOME, DATAFLOW_KUBE, KUBECONFIG and DATAFLOW_NOTIFY_*.
+    """Read DATAFLOW_DSN, _DSN_FILE, _PROPERTIES, _HOME, _KUBE and _NOTIFY_*, and KUBECONFIG.
 
     Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (or under XDG_STATE_HOME). For root it is
     `/var/lib/opendataflow`: root's embedded Postgres runs as an unprivileged user, who can't enter /root.
@@ -169,8 +172,12 @@ def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = Non
         state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         home = Path(state) / "opendataflow"
     named = environ.get("DATAFLOW_PROPERTIES")
+    dsn, dsn_file = environ.get("DATAFLOW_DSN"), environ.get("DATAFLOW_DSN_FILE")
+    if dsn and dsn_file:
+        raise InvalidInput("DATAFLOW_DSN and DATAFLOW_DSN_FILE are both set: keep the one with the right address")
     return Settings(
-        dsn=environ.get("DATAFLOW_DSN") or None,
+        dsn=dsn or None,
+        dsn_file=Path(dsn_file).absolute() if dsn_file else None,
         home=home.absolute(),
         properties=Path(named) if named else None,
         notifications=_notifications(environ),

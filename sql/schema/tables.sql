@@ -4,7 +4,12 @@
 -- The base may change until the first release. The first release refuses databases of earlier versions.
 -- After the first release, tables change only through the files in sql/migrations.
 
-CREATE SCHEMA opendataflow;
+-- An administrator may have created it for a role that may create no schemas.
+DO $$ BEGIN
+    IF to_regnamespace('opendataflow') IS NULL THEN
+        CREATE SCHEMA opendataflow;
+    END IF;
+END $$;
 
 -- Fencing tokens. The value grows with each claim and each publication, and an older token never commits.
 -- CACHE 1 is required: a session with a block of cached numbers could give a later claim a smaller token.

@@ -26,7 +26,7 @@ ONLY_SOMETIMES = {
     "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it listens",
-    "engine/claim_authority.Leadership.end.close_lease": "at the end of a process",
+    "engine/claim_authority.Leadership.end.resign": "at the end of a process",
     "control/operator.OperatorProcess._sweep.stored_runs": "after a death between a commit and a release; it only asks",
     "control/orphans.Orphans.settle.forget_orphans": "after a loss of history: test_lost_history",
     "control/status/events.EventWriter._update_count.patch_merge": "repeats; nothing depends on events",

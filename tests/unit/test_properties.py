@@ -7,7 +7,7 @@ import pytest
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.errors import DataflowError, InvalidInput, Refused
-from opendataflow.opening.database import named_dsn
+from opendataflow.opening.database import named_source
 from opendataflow.opening.passkey import Passkey
 from opendataflow.opening.properties import read_connection_parameters
 from opendataflow.settings import Settings
@@ -136,18 +136,23 @@ def settings(tmp_path: Path, **given: Any) -> Settings:
     return Settings(**{"dsn": None, "home": tmp_path, **given})
 
 
+def named_address(given: Settings, passkey: Passkey) -> str | None:
+    source = named_source(given, passkey)
+    return None if source is None else source()
+
+
 def test_the_dsn_counts_more_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dataflow.properties").write_text("nonsense")
-    assert named_dsn(settings(tmp_path, dsn="postgresql://h/d"), Passkey()) == "postgresql://h/d"
+    assert named_address(settings(tmp_path, dsn="postgresql://h/d"), Passkey()) == "postgresql://h/d"
 
 
 def test_the_file_of_the_current_folder_is_read_unless_another_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert named_dsn(settings(tmp_path), Passkey()) is None, "without any file it is the embedded database"
+    assert named_address(settings(tmp_path), Passkey()) is None, "without any file it is the embedded database"
     (tmp_path / "dataflow.properties").write_text(f"{URL}\nuser=etl\n")
     (tmp_path / "other").write_text("url=jdbc:postgresql://db2/flow\nuser=etl\n")
-    assert place(named_dsn(settings(tmp_path), Passkey()) or "") == "db1:5433/flow"
-    assert place(named_dsn(settings(tmp_path, properties=Path("other")), Passkey()) or "") == "db2:5432/flow"
+    assert place(named_address(settings(tmp_path), Passkey()) or "") == "db1:5433/flow"
+    assert place(named_address(settings(tmp_path, properties=Path("other")), Passkey()) or "") == "db2:5432/flow"

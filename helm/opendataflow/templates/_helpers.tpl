@@ -100,16 +100,9 @@ priorityClassName: {{ . | quote }}
 {{- end -}}
 
 {{/* Environment variables of every program of the operator's image. With a DSN, the program never writes to its home.
-`.optional`: the program also runs without the Secret. */}}
+The address is a file, so that a changed password is used without a restart. */}}
 {{- define "opendataflow.env" -}}
-- name: DATAFLOW_DSN
-  valueFrom:
-    secretKeyRef:
-      name: {{ include "opendataflow.dsnSecret" . | quote }}
-      key: {{ include "opendataflow.dsnKey" . | quote }}
-      {{- if .optional }}
-      optional: true
-      {{- end }}
+- {name: DATAFLOW_DSN_FILE, value: /etc/opendataflow/database/dsn}
 - {name: DATAFLOW_HOME, value: /tmp}
 - {name: DATAFLOW_LOG_FORMAT, value: {{ .Values.log.format }}}
 {{- with .Values.extraEnv }}
@@ -117,15 +110,31 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
+{{/* `.addressVolume`: the volume with the address of the database. */}}
 {{- define "opendataflow.mounts" -}}
 - {name: tmp, mountPath: /tmp}
+- {name: {{ .addressVolume | default "database" }}, mountPath: /etc/opendataflow/database, readOnly: true}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
+{{/* `.optional`: the program also runs without the Secret with the address. `.migrates`: its pod migrates the schema. */}}
 {{- define "opendataflow.volumes" -}}
 - {name: tmp, emptyDir: {}}
+- name: database
+  secret:
+    secretName: {{ include "opendataflow.dsnSecret" . | quote }}
+    items: [{key: {{ include "opendataflow.dsnKey" . | quote }}, path: dsn}]
+    {{- if .optional }}
+    optional: true
+    {{- end }}
+{{- if and .migrates .Values.database.migrationSecret }}
+- name: migration
+  secret:
+    secretName: {{ .Values.database.migrationSecret | quote }}
+    items: [{key: {{ .Values.database.secretKey | quote }}, path: dsn}]
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}

@@ -9,7 +9,7 @@ import logging
 import time
 
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
-from opendataflow.opening.database import named_dsn
+from opendataflow.opening.database import named_source
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings
 from opendataflow.store.connections.connection import connect, place
@@ -27,8 +27,8 @@ async def migrate_database(settings: Settings, wait: float) -> None:
 
     `wait`: seconds to wait for Postgres and for locks.
     """
-    dsn = named_dsn(settings, Passkey())
-    if dsn is None:
+    source = named_source(settings, Passkey())
+    if source is None:
         raise Refused("DATAFLOW_DSN is not set: it names the database that is to be migrated")
     begin = time.monotonic()
     logged = -LOG_SECONDS
@@ -44,7 +44,7 @@ async def migrate_database(settings: Settings, wait: float) -> None:
 
     while True:
         try:
-            async with await connect(dsn) as connection:
+            async with await connect(await asyncio.to_thread(source)) as connection:
                 done = await migrate(connection, remaining(), log_reason)
             break
         except (NoAccess, InvalidInput) as error:
@@ -54,4 +54,4 @@ async def migrate_database(settings: Settings, wait: float) -> None:
                 raise
             log_reason(error)
         await asyncio.sleep(PAUSE_SECONDS)
-    logger.info("the database %s: %s", place(dsn), "; ".join(done) or "the schema is up to date")
+    logger.info("the database %s: %s", place(source()), "; ".join(done) or "the schema is up to date")

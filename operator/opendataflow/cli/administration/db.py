@@ -14,7 +14,7 @@ from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput, Refused, SchemaMismatch
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import dsn_source, embedded_folders, named_dsn
+from opendataflow.opening.database import dsn_source, embedded_folders, named_source
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
 from opendataflow.store.connections.connection import DsnSource, connect, has_password, place
@@ -35,7 +35,7 @@ _ASSIGNED = {"datasets": "data set", "jobs": "job", "chunks": "chunk", "tasks": 
 def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
     """Return the database's address, and the folders of an embedded one."""
     settings = read_settings()
-    named = named_dsn(settings, Passkey())
+    named = named_source(settings, Passkey())
     return dsn_source(settings, named), [] if named is not None else embedded_folders(settings)
 
 

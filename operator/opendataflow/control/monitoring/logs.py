@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TextIO
 from urllib.parse import unquote, urlsplit
 
@@ -115,9 +116,16 @@ def _json() -> logging.Formatter:
 
 def _secrets(environ: Mapping[str, str]) -> dict[str, str]:
     found = {name: environ[name] for name in (*SECRET_VARIABLES, "PGPASSWORD") if environ.get(name)}
-    dsn = found.pop("DATAFLOW_DSN", "")
-    password = _password(dsn)
+    file = found.pop("DATAFLOW_DSN_FILE", "")
+    password = _password(found.pop("DATAFLOW_DSN", "") or _content(file))
     return found | ({"DATAFLOW_DSN": password} if password else {})
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text().strip() if file else ""
+    except (OSError, ValueError):  # reported when the database is opened
+        return ""
 
 
 def _password(dsn: str) -> str | None:

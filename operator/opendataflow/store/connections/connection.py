@@ -44,8 +44,13 @@ SETTINGS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "tcp_user_timeout": 15000,
+    "prepare_threshold": None,
 }
-"""Settings of every connection: autocommit, and time-outs that detect an unreachable server within seconds."""
+"""Settings of every connection: autocommit, and time-outs that detect an unreachable server within seconds.
+
+Nothing is prepared: behind a pooler, the next transaction may meet a server session that does not know it. Almost every
+statement calls one function, whose own plans Postgres keeps.
+"""
 
 _NOT_ALLOWED = {
     "chunk_has_id": "a data id has 1 to 253 characters, and no blank at its ends",

@@ -60,8 +60,8 @@ async def _users_statement(
 ) -> AsyncCursor[Row]:
     await connection.execute("SELECT set_config('search_path', 'dataflow, ' || current_setting('search_path'), true)")
     try:
-        # A prepared statement can't consist of several statements.
-        return await connection.execute(statement, values, prepare=True)
+        async with connection.pipeline():  # its protocol takes no several statements in one text
+            return await connection.execute(statement, values)
     except ReadOnlySqlTransaction as error:
         raise InvalidInput("this statement would change something: use `dataflow dml`") from error
     except psycopg.Error as error:
