@@ -142,8 +142,8 @@ class Leadership:
     async def renew(self) -> None:
         """Renew the leadership.
 
-        Raises LeadershipLost if another operator leads, HistoryLost if Postgres lacks the newest recorded run, and CutOff
-        if the API server does not answer.
+        Raises LeadershipLost if another operator leads, HistoryLost if Postgres lacks the newest recorded run, and
+        CutOff if the API server does not answer.
         """
         if await self._acquire() is None:
             raise LeadershipLost("another operator has taken over")
