@@ -154,6 +154,7 @@ OUTPUTS: dict[str, tuple[str, Any]] = {
             "parallelism": "int",
             "breaker": "object?",
             "tests": "object?",
+            "orphan": "object?",
             "preflight": "object?",
             "looks": "int",
             "sharing": "text?",

@@ -115,7 +115,7 @@ def test_a_chunk_that_is_processed_again_replaces_its_file_and_an_older_attempt_
     assert sorted(file.name for file in written.iterdir()) == ["_opendataflow.json", "p.csv"]
 
     marker = json.loads((written / "_opendataflow.json").read_text())
-    (written / "_opendataflow.json").write_text(json.dumps(marker | {"fence": 10**9}))
+    (written / "_opendataflow.json").write_text(json.dumps(marker | {"fence": 2**62}))
     dataflow.run("resubmit", "j", "1")
     dataflow.run("local", "-f", path, "--until-caught-up", code=ExitCode.UNFINISHED)
     assert "knows a newer attempt of the chunk 1" in runs(dataflow)[-1]["message"]
@@ -224,7 +224,7 @@ FAULTS = {
     "sources: []\n": "line 1: sources: 1 or more items are wanted",
     "- a\n": "a mapping with `sources` is wanted",
     "sources: [{name: a}]\n": "exactly one of",
-    "sources: [{name: a, path: x.csv, table: t}]\n": "exactly one of table and query is wanted beside database",
+    "sources: [{name: a, path: x.csv, table: t}]\n": "one of table and",
     "sources: [{name: a, path: 's3://b/{data_id}.csv'}]\n": "leave {data_id} out",
     "sources: [{name: a, path: x.csv}, {name: a.csv, path: y.csv}]\n": "the source a is written twice",
     "sources: [{name: a, path: x.csv, tabel: t}]\n": "no such field; did you mean table?",
