@@ -19,7 +19,7 @@ BEGIN
     FROM (SELECT max(n.run) AS run FROM jsonb_to_recordset(p_orphans) AS n(run bigint), run_id_seq s
           WHERE n.run BETWEEN s.last_value AND s.last_value + 10000000) m
     WHERE m.run IS NOT NULL;
-    PERFORM pg_advisory_lock(20134, 0), setval('fence', greatest(m.fence, nextval('fence'))), pg_advisory_unlock(20134, 0)  -- as next_fence()
+    PERFORM next_fence(m.fence)
     FROM (SELECT max(n.fence) AS fence FROM jsonb_to_recordset(p_orphans) AS n(fence bigint)
           WHERE n.fence <= (extract(epoch FROM clock_timestamp() + interval '1 day') * 1000000)::bigint) m
     WHERE m.fence IS NOT NULL;
