@@ -2,7 +2,8 @@
 --
 -- Plans must not depend on statistics. A session keeps the plans that it made while the tables were small.
 -- New rows of a big apply have no statistics at all. Every query here is written as look-ups by key, in join order.
--- The settings therefore require index look-ups, nested loops and the written join order.
+-- The settings therefore require index look-ups, nested loops and the written join order. A bitmap reads all entries before
+-- the first row: a claim would read and sort all QUEUED tasks of its job.
 -- The triggers join rows that have no index and use hash joins instead. JIT compilation costs more than these queries.
 DO $$
 DECLARE
@@ -21,7 +22,7 @@ BEGIN
             v_settings := v_settings || ARRAY['enable_nestloop = off', 'enable_hashjoin = on'];
         ELSE
             v_settings := v_settings || ARRAY['enable_seqscan = off', 'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_memoize = off',
-                                              'join_collapse_limit = 1'];
+                                              'enable_bitmapscan = off', 'join_collapse_limit = 1'];
         END IF;
         FOREACH v_setting IN ARRAY v_settings LOOP
             EXECUTE format('ALTER FUNCTION %s SET %s', v_function.signature, v_setting);
