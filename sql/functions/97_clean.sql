@@ -1,5 +1,5 @@
 -- Cleaning of the history: delete old runs and events in small batches.
--- These rows are kept: the run of a chunk's present version, the last run of each task, forced runs, events that made
+-- These rows are kept: the run of a chunk's present version, the last run of each task, forced runs, the newest run, events that made
 -- a version READY, and the last event of each object. Chunks, tasks and declarations are never cleaned.
 
 -- Return up to p_limit runs that ended before p_before, after the position (p_after_at, p_after_run).

@@ -174,9 +174,8 @@ def test_an_operator_that_gets_no_database_says_why_and_begins_by_itself_when_th
         outside.restart()
 
         def waits_for_the_secret() -> bool:
-            waiting = container_state(outside.operator_pod(), "migrate").get("state", {}).get("waiting", {})
-            missing = f'secret "{SECRET}" not found'
-            return (waiting.get("reason"), waiting.get("message")) == ("CreateContainerConfigError", missing)
+            described = home("describe", "pods", "--selector=app.kubernetes.io/component=operator")
+            return "FailedMount" in described and f'secret "{SECRET}" not found' in described
 
         wait_until(waits_for_the_secret, "the pod names the Secret", SECONDS)
         nowhere = re.sub("@.*:5432", "@nowhere.invalid:5432", outside.dsn)

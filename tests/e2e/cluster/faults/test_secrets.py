@@ -304,7 +304,6 @@ def test_the_password_of_the_operator_is_with_the_operator_and_with_helm(planted
     assert releases
     assert planted.places("operator") - releases == {
         f"secrets {home}/{RELEASE}-postgres",
-        "environment of the operator",
         "memory of the operator",
     }
 
