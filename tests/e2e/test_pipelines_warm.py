@@ -264,7 +264,7 @@ def _set_hadoop(spark: "SparkSession", value: str | None) -> None:
 
 
 def _set_zone(spark: "SparkSession", name: str) -> None:
-    zone: Any = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    zone: Any = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]  # a session has a JVM
     zone.setDefault(zone.getTimeZone(name))
 
 
@@ -324,7 +324,7 @@ def test_a_question_at_the_end_of_a_run_fails_in_time_if_the_jvm_does_not_answer
             limit_waiting()
         except OSError as error:
             errors.append(error)
-        java: Any = spark._jvm.java  # type: ignore[union-attr]
+        java: Any = spark._jvm.java  # type: ignore[union-attr]  # a session has a JVM
         java.lang.System.nanoTime()
         limit_waiting()
         try:

@@ -89,8 +89,10 @@ def test_clean_deletes_the_logs_of_its_own_database_only(both: tuple[Program, Pr
     with open_connection(second.dsn) as db:
         raw(db, "UPDATE opendataflow.chunk SET run = NULL")
         raw(db, "UPDATE opendataflow.task SET run = NULL")
-        newer = "(jsonb_populate_record(r, '{\"id\": 1000, \"fence\": 9000000000000000000}')).*"  # the newest run of a database always stays
-        raw(db, f"INSERT INTO opendataflow.run OVERRIDING SYSTEM VALUE SELECT {newer} FROM opendataflow.run r")
+        # The newest run of a database always stays.
+        newer = '{"id": 1000, "fence": 9000000000000000000}'
+        copy = f"SELECT (jsonb_populate_record(r, '{newer}')).* FROM opendataflow.run r"
+        raw(db, f"INSERT INTO opendataflow.run OVERRIDING SYSTEM VALUE {copy}")
         raw(db, "UPDATE opendataflow.run SET finished_at = now() - interval '1 year' WHERE id < 1000")
         output = inside.ask(second, "history", "clean").out
         assert output.startswith("older than 90d: 1 run, 1 log folder of this machine and 0 events gone")

@@ -41,36 +41,32 @@ logger = logging.getLogger(__name__)
 
 async def wait_for_supported_version(api: Api, health: Health) -> None:
     """Wait until the API server returns its version. Raises Refused if it is too old."""
-    limited_logger = RateLimitedLogger(logger)
-    while True:
-        try:
-            version = await api.get_version()
-        except ClusterUnreachable as error:
-            health.report("the Kubernetes API", str(error))
-            limited_logger.warn(str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
-        except ClusterRefused:  # no right to read the version; missing rights are reported later
-            return
-        else:
-            health.report("the Kubernetes API", None)
-            if (sentence := too_old(version)) is not None:
-                raise Refused(sentence)
-            return
+    try:
+        version = await _until_answered(api.get_version, health)
+    except ClusterRefused:  # no right to read the version; missing rights are reported later
+        return
+    if (sentence := too_old(version)) is not None:
+        raise Refused(sentence)
 
 
 async def find_home(api: Api, health: Health) -> Home | None:
     """Wait until the API server returns the service account of this operator; return None if it has none."""
+    return await _until_answered(lambda: own_account(api), health)
+
+
+async def _until_answered(question: Callable[[], Awaitable[T]], health: Health) -> T:
+    """Repeat a question to the API server until it answers; return the answer."""
     limited_logger = RateLimitedLogger(logger)
     while True:
         try:
-            home = await own_account(api)
+            answer = await question()
         except ClusterUnreachable as error:
             health.report("the Kubernetes API", str(error))
             limited_logger.warn(str(error))
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             health.report("the Kubernetes API", None)
-            return home
+            return answer
 
 
 class Database:

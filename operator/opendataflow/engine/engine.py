@@ -93,9 +93,10 @@ class Engine(Generic[OrderT]):
         try:
             await self._work(prepare)
         except BaseExceptionGroup as group:
-            await self._hand_over(group.exceptions[0])
+            error = group.exceptions[0]
+            await self._hand_over(str(error) if isinstance(error, DataflowError) else type(error).__name__)
             # An error in any loop ends the process. Only the first error is reported.
-            raise group.exceptions[0] from group
+            raise error from group
         finally:
             await self._launcher.close()
         if self._leaving:  # Postgres may be unreachable
@@ -107,16 +108,15 @@ class Engine(Generic[OrderT]):
         await self._retries.until_answered(self._authority.end, self._report_outage)
         return progress
 
-    async def _hand_over(self, error: BaseException | None = None) -> None:
+    async def _hand_over(self, reason: str | None = None) -> None:
         """Give up the leadership after an error, so that another operator leads soon.
 
         The lease of a local engine stays: its runs have to be proven dead first.
         """
         if self._authority.exclusive:
-            reason = str(error) if error is None or isinstance(error, DataflowError) else type(error).__name__
             with suppress(DataflowError, TimeoutError):
                 async with asyncio.timeout(limits.HAND_OVER_SECONDS):
-                    await self._authority.end(None if error is None else reason)
+                    await self._authority.end(reason)
 
     async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as group:

@@ -226,7 +226,7 @@ def _release_memory(spark: "SparkSession") -> bool:
 
     jvm: Any = spark._jvm
     runtime = jvm.java.lang.Runtime.getRuntime()
-    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # a running session has one
     for reference in list(ThreadSafeFinalizer.finalizers.values()):
         found = reference()
         if found is not None and found is not runtime:
