@@ -353,6 +353,8 @@ class Model:
         for job_id in rebuilt:
             self._rebuild(job_id)
         self._fill()
+        for job_id in rebuilt:  # an output that comes back with its new producer was made, too
+            self._rebuild(job_id)
 
     def _withdraw(self, changed: Iterable[str], sources: Mapping[str, Iterable[str]]) -> None:
         """Retire what no source, no person and no job with a live source stands for any more."""

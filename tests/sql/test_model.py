@@ -571,6 +571,19 @@ def test_a_chunk_without_a_task_that_makes_it_waits_to_be_published_again(db: Co
     assert graph.chunks(db)["b/2"] == "RESUBMIT"
 
 
+def test_an_output_that_comes_back_with_its_new_producer_was_made_like_one_that_was_never_retired(
+    db: Connection,
+) -> None:
+    graph.apply(db, [graph.dataset("a", "1", "2"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
+    for ids in (("1", "2"), ("1",)):
+        graph.apply_allowing(db, [graph.dataset("x", *ids)], [], retire=True)
+    assert (graph.chunks(db)["x/1"], graph.chunks(db)["x/2"]) == ("READY", "RETIRED")
+    relinked(db, ["b", "x"])
+    assert (graph.chunks(db)["x/1"], graph.chunks(db)["x/2"]) == ("READY", "READY")
+    assert graph.tasks(db) == {"j/1": "DONE", "j/2": "DONE"}
+    assert graph.problems(db) == []
+
+
 # Requests that overlap ---------------------------------------------------------------------------------------
 
 

@@ -187,8 +187,8 @@ TextMap = Annotated[dict[Key, Text], Field(max_length=1000), _NO_PASSWORD_KEY]
 Options = Annotated[
     dict[Key, Url],
     Field(max_length=100),
-    keys_without(r"(?i).*password", _NO_PASSWORD),  # connectors have options like `sfPassword`
     replace(keys_without(rf"(?i).*(?:{_SECRET})", _NO_PASSWORD), cel=None),  # too long for an API server's budget
+    keys_without(r"(?i).*password", _NO_PASSWORD),  # is asked first; connectors have options like `sfPassword`
 ]
 Env = Annotated[
     dict[Key, Text],
