@@ -138,6 +138,8 @@ HOLDER_EXIT = "exit"
 """The file with the exit code of a holder's JVM, or with the negative number of the signal that ended it."""
 REUSABLE_FILE = "reusable"
 """The file that a run writes at its end if the next run can use the JVM of its holder."""
+UNUSED_FILE = "unused"
+"""The file that a run writes at its end if it has not used the JVM of its holder."""
 SPARK_FILE = "spark.json"
 """The file name of the order for a Spark driver, beside the context."""
 

@@ -23,7 +23,7 @@ import pytest
 import prepare
 from opendataflow.model.resources.jobfile import parse_job_file
 from opendataflow.spark import class_archive
-from opendataflow.spark.pipeline.measure.session import spark_home
+from opendataflow.spark.shared.jvm_start import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

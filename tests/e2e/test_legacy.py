@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from opendataflow.spark.pipeline.measure.session import spark_home
+from opendataflow.spark.shared.jvm_start import spark_home
 from opendataflow.store.embedded import installed_binaries
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection, open_connection

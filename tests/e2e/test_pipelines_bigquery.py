@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opendataflow.names import ExitCode
-from opendataflow.spark.pipeline.measure.session import spark_home
+from opendataflow.spark.shared.jvm_start import spark_home
 from tests.e2e.conftest import Answer, Inside
 from tests.e2e.projects import Project, copying
 

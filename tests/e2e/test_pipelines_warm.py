@@ -16,8 +16,8 @@ import pytest
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.launch.process.session import find_process
 from opendataflow.names import ExitCode
-from opendataflow.spark.pipeline.measure import shared_jvm
-from opendataflow.spark.pipeline.measure.shared_jvm import changeable_state, is_unused, limit_waiting
+from opendataflow.spark.shared import jvm
+from opendataflow.spark.shared.jvm import JavaSide, changeable_state, is_unused, limit_waiting
 from tests.e2e.conftest import Program
 from tests.sql.conftest import Connection
 from tests.sql.graph import tasks
@@ -195,7 +195,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_runs_that_share_a_jvm_write_what_others_write_and_see_only_their_own_variables(scene: Scene) -> None:
-    scene.local(scene.job("cold", "2", "3"))
+    scene.local(scene.job("cold", "2", "3", warm={"enabled": False}))
     own = scene.seen()
     scene.local(scene.job("warm", "1", "2", "3", warm={}))
     shared = scene.seen()
@@ -289,34 +289,34 @@ CHANGES: dict[str, tuple[Callable[["SparkSession"], Any], Callable[["SparkSessio
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_run_that_changes_what_all_sessions_of_a_jvm_share_is_noticed(spark: "SparkSession", what: str) -> None:
     change, undo = CHANGES[what]
-    before = changeable_state(spark)
+    before = changeable_state(JavaSide.of(spark))
     spark.range(3).createOrReplaceTempView("of_the_session")
-    assert changeable_state(spark.newSession()) == before
+    assert changeable_state(JavaSide.of(spark.newSession())) == before
     change(spark)
     try:
-        assert changeable_state(spark) != before
+        assert changeable_state(JavaSide.of(spark)) != before
     finally:
         undo(spark)
-    assert changeable_state(spark) == before
+    assert changeable_state(JavaSide.of(spark)) == before
 
 
 def test_cached_data_and_streams_that_are_left_are_noticed(spark: "SparkSession") -> None:
     spark.range(3).cache().count()
-    assert is_unused(spark)
+    assert is_unused(JavaSide.of(spark))
     kept = spark.sparkContext.parallelize([1]).persist()
     kept.count()
-    assert not is_unused(spark)
+    assert not is_unused(JavaSide.of(spark))
     kept.unpersist()
     stream = spark.readStream.format("rate").load().writeStream.format("noop").start()
-    assert not is_unused(spark)
+    assert not is_unused(JavaSide.of(spark))
     stream.stop()
-    assert is_unused(spark)
+    assert is_unused(JavaSide.of(spark))
 
 
 def test_a_question_at_the_end_of_a_run_fails_in_time_if_the_jvm_does_not_answer(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_jvm, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(jvm, "ANSWER_SECONDS", 0.1)
     errors: list[Exception] = []
 
     def ask() -> None:  # in a thread, which has a connection of its own

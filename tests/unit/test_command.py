@@ -233,12 +233,26 @@ def pipeline(**more: Any) -> dict[str, Any]:
     return {"pipeline": {"project": {"path": "project"}, "pipeline": "p", **more}}
 
 
-def test_a_pipeline_shares_a_jvm_only_on_request() -> None:
-    assert made(pipeline()).holder is None
+def test_runs_of_a_pipeline_share_a_jvm_unless_the_job_forbids_it_or_its_settings_name_variables() -> None:
     assert made(pipeline(warm={"enabled": False})).holder is None
-    holder = made(pipeline(warm={})).holder
+    assert made(pipeline(sparkConf={"spark.a": "${env.dataid}"})).holder is None
+    holder = made(pipeline()).holder
     assert holder is not None
+    assert holder == made(pipeline(warm={})).holder
+    assert not holder.is_heard
     assert (holder.most_runs, holder.longest_idle, holder.longest_age) == (200, 60, 3600)
+
+
+def test_runs_of_a_program_share_a_jvm_only_on_request_and_the_program_is_run_by_ours() -> None:
+    program = {"main": "program.py", "args": ["a"]}
+    own, cold = made({"spark": program}), made({"spark": {**program, "warm": {"enabled": False}}})
+    assert own == cold
+    assert (own.argv, own.holder) == ((PYTHON, "/jobs/flights/program.py", "a"), None)
+    shared = made({"spark": {**program, "warm": {"maxChunks": 5}}})
+    assert shared.argv == (PYTHON, "-P", "-m", "opendataflow.spark.shared.program", "/jobs/flights/program.py", "a")
+    assert shared.holder is not None
+    assert (shared.holder.most_runs, shared.holder.is_heard) == (5, True)
+    assert shared.holder.command.files[SPARK_DEFAULTS] == own.files[SPARK_DEFAULTS]
 
 
 def test_a_shared_jvm_knows_nothing_of_a_chunk_and_has_the_settings_of_the_job() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.spark.pipeline.measure import shared_jvm
-from opendataflow.spark.pipeline.measure.shared_jvm import Holder, Start
+from opendataflow.spark.shared import jvm
+from opendataflow.spark.shared.jvm import Holder
+from opendataflow.spark.shared.jvm_start import Start
 
 START = Start("/project", "4.3.0", "", {"spark.jars": "postgresql.jar"})
 
@@ -70,7 +71,7 @@ def test_a_jvm_that_was_started_in_another_way_is_not_used(tmp_path: Path, wante
 def test_a_jvm_that_does_not_admit_the_run_in_time_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
 ) -> None:
-    monkeypatch.setattr(shared_jvm, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(jvm, "ANSWER_SECONDS", 0.1)
     with listening(answer) as port:
         assert (holder(tmp_path, port).find_obstacle(START) or "").startswith("it does not answer (")
 

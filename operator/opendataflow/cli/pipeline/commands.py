@@ -42,10 +42,11 @@ from opendataflow.spark.pipeline.errors.printed_output import capture_prints
 from opendataflow.spark.pipeline.execute.loading import check_modules
 from opendataflow.spark.pipeline.execute.running import ChunkRun, Item, check_item, load_step, load_steps, run_steps
 from opendataflow.spark.pipeline.io.file_checks import require_path
-from opendataflow.spark.pipeline.measure.session import local_session, spark_home
+from opendataflow.spark.pipeline.measure.session import local_session
 from opendataflow.spark.pipeline.project.project_folder import OpenProject, ResolvedPipeline, open_project
 from opendataflow.spark.pipeline.storage.database_login import guess_dialect, new_attempt, required_drivers
 from opendataflow.spark.pipeline.testing.unit_tests import UnitTestResult, run_unit_test
+from opendataflow.spark.shared.jvm_start import spark_home
 
 pipeline = typer.Typer(help="Create, test and run pipelines by hand.", no_args_is_help=True)
 app.add_typer(pipeline, name="pipeline")

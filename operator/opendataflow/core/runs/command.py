@@ -17,12 +17,16 @@ from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Command, HolderOrder
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.jobfile import absolute_path
-from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.model.resources.spark import SparkRuntime
 from opendataflow.names import PIPELINE_FILE
 from opendataflow.spark.properties import properties_text
 
 SPARK_DEFAULTS = "spark-defaults.conf"
+
+PROGRAM_MODULE = "opendataflow.spark.shared.program"
+"""Runs a Spark program in a JVM that runs share."""
+PROGRAM_HOLDER_MODULE = "opendataflow.spark.shared.holder"
+"""The program that starts a JVM for many runs of a Spark program."""
 
 _SPARK_LOCAL = {"spark.ui.enabled": "false"}
 _LOOPBACK = "127.0.0.1"
@@ -52,11 +56,14 @@ def command(
         files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
     if pipeline is not None:
         files[PIPELINE_FILE] = local_order(pipeline, folder, facts).to_json()
-        holder = _holder(job, pipeline, folder, python, facts)
+        for_jvm = {PIPELINE_FILE: local_order(pipeline, folder, replace(facts, tests=None)).to_json()}
+        holder = _holder(job, pipeline, folder, (python, "-P", "-m", HOLDER_MODULE), for_jvm)
         return Command((python, "-P", "-m", MODULE), env, folder, files, holder)
     if spark is not None:
-        program = _local(spark.program, folder)
-        return Command((python, program, *spark.program_arguments), env, folder, files)
+        program = (_local(spark.program, folder), *spark.program_arguments)
+        holder = _holder(job, spark, folder, (python, "-P", "-m", PROGRAM_HOLDER_MODULE), {})
+        run_shared = ("-P", "-m", PROGRAM_MODULE) if holder is not None else ()
+        return Command((python, *run_shared, *program), env, folder, files, holder)
     assert script is not None  # a runtime has exactly one of the kinds
     return Command((*script.command, *script.args), env, absolute_path(script.working_directory, folder), files)
 
@@ -74,22 +81,19 @@ def _with_spark(env: Mapping[str, str], spark: SparkRuntime, folder: Path, pytho
 
 
 def _holder(
-    job: DataFlowJob, pipeline: PipelineRuntime, folder: Path, python: str, facts: LocalFacts
+    job: DataFlowJob, spark: SparkRuntime, folder: Path, argv: tuple[str, ...], files: Mapping[str, str]
 ) -> HolderOrder | None:
-    """Return the JVM that the runs of a pipeline share, if the job wants one.
+    """Return the JVM that the runs of a job share, if the job wants one. `argv` starts it, and reads `files`.
 
-    Nothing in it is about one chunk, and it gets no password.
+    Nothing in it is about one chunk, and it gets no password. The output of a pipeline is that of its steps only.
     """
-    limits = pipeline.holder
+    limits = spark.holder
     if limits is None:
         return None
-    files = {
-        SPARK_DEFAULTS: spark_defaults(pipeline, folder),
-        PIPELINE_FILE: local_order(pipeline, folder, replace(facts, tests=None)).to_json(),
-    }
-    env = _with_spark(job.spec.env, pipeline, folder, python)
-    command = Command((python, "-P", "-m", HOLDER_MODULE), env, folder, files)
-    return HolderOrder(command, limits.max_chunks, limits.max_idle_seconds, limits.max_age_seconds)
+    env = _with_spark(job.spec.env, spark, folder, argv[0])
+    command = Command(argv, env, folder, {SPARK_DEFAULTS: spark_defaults(spark, folder), **files})
+    limit = (limits.max_chunks, limits.max_idle_seconds, limits.max_age_seconds)
+    return HolderOrder(command, *limit, is_heard=not files)
 
 
 def check_runs_locally(job: DataFlowJob) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opendataflow.core.pipelines.report import LARGEST_FILE
-from opendataflow.names import REPORT_FILE, REUSABLE_FILE
+from opendataflow.names import REPORT_FILE, REUSABLE_FILE, UNUSED_FILE
 
 LOG = "output.log"
 RECORD = "process"
@@ -71,7 +71,12 @@ class RunFolder:
     @property
     def is_reusable(self) -> bool:
         """Return whether the run has declared that the next run can use the JVM of its holder."""
-        return (self.path / REUSABLE_FILE).is_file()
+        return (self.path / REUSABLE_FILE).is_file() or self.has_not_used_holder
+
+    @property
+    def has_not_used_holder(self) -> bool:
+        """Return whether the run has declared that it has not used the JVM of its holder."""
+        return (self.path / UNUSED_FILE).is_file()
 
     def has_record(self) -> bool:
         """Return whether the record of a process, or a tombstone, exists."""
@@ -85,6 +90,19 @@ class RunFolder:
         """Append a line to the log. Ignore errors: the run itself does not fail because of them."""
         with suppress(OSError), open(self.open_log(), "w", encoding="utf-8", errors="replace") as file:
             file.write(f"{sentence}\n")
+
+    def log_size(self) -> int:
+        """Return the size of the log in bytes; 0 if there is none."""
+        with suppress(OSError):
+            return self.log.stat().st_size
+        return 0
+
+    def append_output_of(self, other: "RunFolder", since: int) -> None:
+        """Append the end of what another process has written to its log since the log had a size. Ignore errors."""
+        with suppress(OSError), other.log.open("rb") as log:
+            log.seek(max(since, other.log_size() - TAIL_BYTES))
+            if written := log.read(TAIL_BYTES).decode(errors="replace").rstrip():
+                self.write_log(f"dataflow: output of Spark's JVM:\n{written}")
 
     def read_tail(self) -> str:
         """Return the last whole lines of the log: at most 64 KiB of UTF-8, without NULs, which Postgres refuses."""

@@ -84,10 +84,11 @@ class Holders:
         self._idle: list[Holder] = []
         self._all: set[Holder] = set()
         self._wasted: Counter[str] = Counter()
+        self._unneeded: dict[str, HolderOrder] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, job: str, order: HolderOrder, stop: asyncio.Future[Stop]) -> Holder | str:
-        """Return a holder for one run, or the reason why the run has to start a JVM of its own.
+    async def acquire(self, job: str, order: HolderOrder, stop: asyncio.Future[Stop]) -> Holder | str | None:
+        """Return a holder for one run, or the reason why the run has to start a JVM of its own; None if it needs none.
 
         `stop`: set if the run is asked to end; then the answer does not matter.
         """
@@ -96,6 +97,8 @@ class Holders:
             if holder.order == order and holder.is_alive and not self._is_used_up(holder):
                 return holder
             self._in_background(self._retire(holder))
+        if self._unneeded.get(job) == order:
+            return None
         if self._wasted[job] >= MOST_WASTED:
             return f"{MOST_WASTED} shared JVMs of this job in a row could not be used again"
         return await self._start(job, order, stop)
@@ -103,7 +106,7 @@ class Holders:
     async def give_back(self, holder: Holder, *, succeeded: bool, reusable: bool) -> None:
         """Take a holder back from a run whose processes have ended. Afterwards nothing of the run is in its JVM.
 
-        `reusable`: whether the run has declared that.
+        `succeeded`: true, too, for a run that has failed without using the JVM. `reusable`: as declared by the run.
         """
         holder.runs += 1
         if succeeded and reusable and await self._is_quiet(holder):
@@ -141,7 +144,7 @@ class Holders:
 
     # -- start -----------------------------------------------------------------------------------------------
 
-    async def _start(self, job: str, order: HolderOrder, stop: asyncio.Future[Stop]) -> Holder | str:
+    async def _start(self, job: str, order: HolderOrder, stop: asyncio.Future[Stop]) -> Holder | str | None:
         folder = RunFolder(self._home / new_token())
         try:
             child = spawn(order.command, folder, self._host, self._ln, until_closed=True)
@@ -158,6 +161,10 @@ class Holders:
         except BaseException:
             self._in_background(self._retire(holder))
             raise
+        if holder.has_ended and child.ended.result().code == 0:
+            self._unneeded[job] = order
+            await self._retire(holder)
+            return None
         reason = last_line(folder.read_tail()) if holder.has_ended else f"it was not ready after {START_SECONDS:.0f} s"
         await self._retire(holder)
         if not stop.done():

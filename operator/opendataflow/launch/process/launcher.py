@@ -166,7 +166,7 @@ class ProcessLauncher:
         if stop.done():
             why: Stop = stop.result()
             return why
-        if isinstance(found, Holder):
+        if isinstance(found, Holder) or found is None:
             return found
         folder.prepare({})
         folder.write_log(f"dataflow: this run has a JVM of its own: {found}")
@@ -190,7 +190,8 @@ class ProcessLauncher:
         redact = self._redactor()
         child = spawn(command, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
         self._children[order.run] = child
-        watch = asyncio.create_task(self._watch(order, child, holder), name=f"watch-{order.name}")
+        heard = holder.child.folder.log_size() if holder is not None else 0
+        watch = asyncio.create_task(self._watch(order, child, holder, heard), name=f"watch-{order.name}")
         self._watches.add(watch)
         watch.add_done_callback(self._watch_done)
 
@@ -271,8 +272,8 @@ class ProcessLauncher:
     def _folder(self, name: str) -> RunFolder:
         return RunFolder(self._runs_home / name)
 
-    async def _watch(self, order: RunOrder, child: Child, holder: Holder | None) -> None:
-        """Follow one run from its start to the report of its end."""
+    async def _watch(self, order: RunOrder, child: Child, holder: Holder | None, heard: int) -> None:
+        """Follow one run from its start to the report of its end. `heard`: the size of the JVM's log at the start."""
         stop = await self._wait_for_end(order, child, holder)
         if stop is not None:
             signal_processes(scan_session(child.session).members, signal.SIGTERM)
@@ -283,8 +284,11 @@ class ProcessLauncher:
             await asyncio.to_thread(child.tee.finish, CLOSE_SECONDS)
         child.reap()
         if holder is not None:
-            succeeded = stop is None and status.code == 0
-            await self._holders.give_back(holder, succeeded=succeeded, reusable=child.folder.is_reusable)
+            succeeded = status.code == 0 or child.folder.has_not_used_holder
+            reusable = child.folder.is_reusable
+            await self._holders.give_back(holder, succeeded=stop is None and succeeded, reusable=reusable)
+            if holder.order.is_heard:
+                child.folder.append_output_of(holder.child.folder, heard)
         del self._children[order.run]
         self._ends.put_nowait(
             _end_by_launcher(order, child.folder, stop, status) if stop else _end_by_itself(order, child, status)

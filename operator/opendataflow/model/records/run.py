@@ -13,13 +13,14 @@ class HolderOrder:
     """A JVM that runs of one job share, one after another (a holder). Runs with equal orders may share one.
 
     `command`: starts the JVM; `{run_folder}` is the folder of the holder. `most_runs`: the number of runs after which
-    it ends. `longest_idle`, `longest_age`: in seconds.
+    it ends. `longest_idle`, `longest_age`: in seconds. `is_heard`: what the JVM prints belongs to the log of the run.
     """
 
     command: "Command"
     most_runs: int
     longest_idle: float
     longest_age: float
+    is_heard: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,18 @@ The project has a file of its own, see model/projects/project.py.
 import re
 from typing import Annotated, ClassVar
 
-from pydantic import Field, Strict, StringConstraints
+from pydantic import Field, StringConstraints
 
 from opendataflow.model.fields.field_types import (
-    Duration,
     Flag,
     InputModel,
     NonEmpty,
     SecretKey,
     Text,
-    duration_seconds,
 )
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, matching, without
 from opendataflow.model.projects.project import FileName
-from opendataflow.model.resources.spark import SparkRuntime
+from opendataflow.model.resources.spark import SparkRuntime, Warm
 
 _NOT_LOCAL = "Not used on one machine."
 
@@ -183,27 +181,6 @@ class ProjectPlace(InputModel):
 _ZONE = "spark.sql.session.timeZone"
 
 
-class Warm(InputModel):
-    """One JVM for many chunks, one after another. Only on one machine: on a cluster, each run has a pod of its own."""
-
-    enabled: Flag = Field(default=True, description="False: each chunk starts a JVM of its own.")
-    max_chunks: Annotated[int, Strict(), Field(ge=1, le=10000)] = Field(
-        default=200, description="The number of chunks after which a JVM ends."
-    )
-    max_idle: Duration = Field(default="60s", description="The time without a chunk after which a JVM ends.")
-    max_age: Duration = Field(default="1h", description="The age at which a JVM gets no more chunks.")
-
-    @property
-    def max_idle_seconds(self) -> float:
-        """The longest time without a chunk, in seconds."""
-        return duration_seconds(self.max_idle)
-
-    @property
-    def max_age_seconds(self) -> float:
-        """The age at which a JVM gets no more chunks, in seconds."""
-        return duration_seconds(self.max_age)
-
-
 class PipelineRuntime(SparkRuntime):
     """A pipeline of a project. Spark runs it for each chunk."""
 
@@ -214,13 +191,6 @@ class PipelineRuntime(SparkRuntime):
             lambda it: it.spark_conf.get(_ZONE, "UTC") == "UTC",
             f"!has(self.sparkConf) || !('{_ZONE}' in self.sparkConf) || self.sparkConf['{_ZONE}'] == 'UTC'",
             at="sparkConf",
-        ),
-        Rule(
-            "a JVM that chunks share has no variables of a chunk; write the value instead of ${env...}, or set "
-            "warm.enabled to false",
-            lambda it: it.holder is None or not any("${env" in value for value in it.settings.values()),
-            at="sparkConf",
-            place=Place.MACHINE,
         ),
     )
 
@@ -258,10 +228,12 @@ class PipelineRuntime(SparkRuntime):
     warm: Warm | None = Field(
         default=None,
         description="Let one JVM run many chunks, one after another. Each chunk still has a Python process of its own. "
-        "The default is a JVM for each chunk. Not used on a cluster.",
+        "On one machine it is the default, unless settings of Spark refer to variables. Not used on a cluster.",
     )
 
     @property
     def holder(self) -> Warm | None:
         """The limits of a JVM that chunks share; None if each chunk has a JVM of its own."""
-        return self.warm if self.warm is not None and self.warm.enabled else None
+        if self.warm is None:
+            return None if self.refers_to_variables else Warm()
+        return super().holder

@@ -16,12 +16,14 @@ from opendataflow.model.fields.field_types import (
     NEVER_NULL,
     Arguments,
     Count,
+    Duration,
     Flag,
     InputModel,
     Key,
     Memory,
     NonEmpty,
     Url,
+    duration_seconds,
 )
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, matching, without
 
@@ -266,6 +268,27 @@ def _one_name(short: str, name: str) -> Rule:
     )
 
 
+class Warm(InputModel):
+    """One JVM for many chunks, one after another. Only on one machine: on a cluster, each run has a pod of its own."""
+
+    enabled: Flag = Field(default=True, description="False: each chunk starts a JVM of its own.")
+    max_chunks: Annotated[int, Strict(), Field(ge=1, le=10000)] = Field(
+        default=200, description="The number of chunks after which a JVM ends."
+    )
+    max_idle: Duration = Field(default="60s", description="The time without a chunk after which a JVM ends.")
+    max_age: Duration = Field(default="1h", description="The age at which a JVM gets no more chunks.")
+
+    @property
+    def max_idle_seconds(self) -> float:
+        """The longest time without a chunk, in seconds."""
+        return duration_seconds(self.max_idle)
+
+    @property
+    def max_age_seconds(self) -> float:
+        """The age at which a JVM gets no more chunks, in seconds."""
+        return duration_seconds(self.max_age)
+
+
 class SparkRuntime(InputModel):
     """The common base of PySpark programs and pipelines: size, settings and pods."""
 
@@ -276,6 +299,13 @@ class SparkRuntime(InputModel):
             "!has(self.executor) || self.executor.instances == 0 || !has(self.dynamicAllocation)"
             " || !self.dynamicAllocation.enabled",
             at="executor",
+        ),
+        Rule(
+            "a JVM that chunks share has no variables of a chunk; write the value instead of ${env...}, or set "
+            "warm.enabled to false",
+            lambda it: it.warm is None or not it.warm.enabled or not it.refers_to_variables,
+            at="sparkConf",
+            place=Place.MACHINE,
         ),
     )
 
@@ -311,10 +341,26 @@ class SparkRuntime(InputModel):
         f"setting. {_NOT_LOCAL}",
     )
 
+    warm: Warm | None = Field(
+        default=None,
+        description="Let one JVM run many chunks, one after another. Each chunk still has a Python process of its own. "
+        "The default is a JVM for each chunk. Not used on a cluster.",
+    )
+
+    @property
+    def holder(self) -> Warm | None:
+        """The limits of a JVM that chunks share; None if each chunk has a JVM of its own."""
+        return self.warm if self.warm is not None and self.warm.enabled else None
+
     @property
     def settings(self) -> Mapping[str, str]:
         """The settings of Spark."""
         return self.spark_conf
+
+    @property
+    def refers_to_variables(self) -> bool:
+        """Whether settings of Spark refer to variables of the driver, which have the values of a chunk."""
+        return any("${env" in value for value in self.settings.values())
 
     @property
     def driver_size(self) -> Driver:

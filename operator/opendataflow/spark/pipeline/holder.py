@@ -14,21 +14,27 @@ from opendataflow.core.pipelines.pipeline_order import parse_order
 from opendataflow.errors import DataflowError
 from opendataflow.names import PIPELINE_FILE, ExitCode
 from opendataflow.spark.pipeline.job import find_project
-from opendataflow.spark.pipeline.measure.session import replace_with_jvm
+from opendataflow.spark.pipeline.measure.session import replace_with_jvm_of_pipeline
 from opendataflow.spark.pipeline.project.project_folder import open_project
 from opendataflow.spark.pipeline.storage.database_login import required_drivers
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Start the JVM. Return an exit code if that is impossible; then the last line of the log is the reason."""
+    """Start the JVM. Return 0 if the pipeline needs none: projects of the Django tool's form run without Spark.
+
+    Return another exit code if the start is impossible; then the last line of the log is the reason.
+    """
     folder = Path(environ["SPARK_CONF_DIR"])
     file = folder / PIPELINE_FILE
     try:
         order = parse_order(file.read_text("utf-8"), str(file))
         with find_project(order) as found:
             os.chdir(found.folder)
-            pipeline = open_project(Path()).resolve(order.pipeline).pipeline
-            replace_with_jvm(required_drivers(pipeline), folder)
+            project = open_project(Path())
+            pipeline = project.resolve(order.pipeline).pipeline
+            if project.file.django:
+                return ExitCode.OK
+            replace_with_jvm_of_pipeline(required_drivers(pipeline), folder)
     except (DataflowError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     return ExitCode.FAILED

@@ -52,6 +52,7 @@ from opendataflow.spark.pipeline.testing.test_gate import (
     project_version,
     run_tests,
 )
+from opendataflow.spark.shared.jvm import hide_holder
 
 if TYPE_CHECKING:
     from opendataflow.spark.pipeline.execute.pandas_frames import PandasFrames
@@ -288,6 +289,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
     The reason of a failure is the last line of the log, and in the report.
     """
+    hide_holder(os.environ)
     run: JobRun | None = None
     outcome = RunOutcome()
     try:

@@ -4,7 +4,6 @@ import atexit
 import logging
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 from opendataflow.core.databases.dialect import Driver
 from opendataflow.errors import NotInstalled
-from opendataflow.names import HOLDER_CONNECTION
 from opendataflow.spark import archiving, class_archive
-from opendataflow.spark.pipeline.measure.shared_jvm import Holder, Start, detach
 from opendataflow.spark.pipeline.project.reporting import log_line
+from opendataflow.spark.shared.jvm import Holder, detach, running_context
+from opendataflow.spark.shared.jvm_start import NO_SPARK, Start, environment, replace_with_jvm, spark_home
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -49,8 +48,6 @@ _NO_PROGRESS = {"spark.ui.showConsoleProgress": "false"}
 """Without it, pyspark's own JVM draws a bar for each stage."""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
-
-_NO_SPARK = "Spark is not installed: pip install 'opendataflow[spark]'"
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of pyspark that repeat every error on stderr, as JSON with the stack of the JVM."""
@@ -93,7 +90,7 @@ def _in_utc() -> Iterator[None]:
     Spark converts times to Python's time zone. Results of a transformation would depend on the machine otherwise.
     """
     try:
-        with _environment({"TZ": "UTC"}):
+        with environment({"TZ": "UTC"}):
             time.tzset()
             yield
     finally:
@@ -108,7 +105,7 @@ def _session(name: str, drivers: Sequence[Driver], chunk: str) -> Iterator["Spar
         from pyspark.logger import PySparkLogger  # see above
         from pyspark.sql import SparkSession  # see above
     except ModuleNotFoundError:
-        raise NotInstalled(_NO_SPARK) from None
+        raise NotInstalled(NO_SPARK) from None
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     util.print_exec = _print_nothing
@@ -124,7 +121,7 @@ def _session(name: str, drivers: Sequence[Driver], chunk: str) -> Iterator["Spar
         return
     archive = class_archive.pyspark_variables(os.environ, spark_home())
     with (
-        _environment(archive),
+        environment(archive),
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log,
         _output_to(log),
     ):
@@ -167,8 +164,9 @@ def _shared_session(name: str, drivers: Sequence[Driver]) -> "SparkSession | Non
     obstacle = holder.find_obstacle(_start(drivers))
     if obstacle is None:
         try:
-            with _keep_interrupt_handler(), _environment(holder.gateway):
+            with _keep_interrupt_handler(), environment(holder.gateway):
                 holder.attach()
+                _use_running_context()
             return holder.open(_create_session(name, drivers))
         except (PySparkException, Py4JError, OSError) as error:
             obstacle = f"it fails ({type(error).__name__})"
@@ -177,31 +175,25 @@ def _shared_session(name: str, drivers: Sequence[Driver]) -> "SparkSession | Non
     return None
 
 
+def _use_running_context() -> None:
+    """Use the SparkContext that an earlier run has started in the shared JVM, if any."""
+    from pyspark import SparkConf, SparkContext  # optional and slow to import
+
+    context = running_context(SparkContext._jvm)
+    if context is not None:
+        SparkContext(jsc=context, conf=SparkConf(_jconf=context.getConf()))
+
+
 def _start(drivers: Sequence[Driver]) -> Start:
-    from pyspark import __version__  # optional and slow to import
-
-    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    return Start(os.getcwd(), __version__, arguments, dict(_settings_of_java(drivers).getAll()))
+    return Start.with_settings(dict(_settings_of_java(drivers).getAll()))
 
 
-def replace_with_jvm(drivers: Sequence[Driver], folder: Path) -> NoReturn:
-    """Replace this process by the JVM that pyspark would start, and describe it in the folder of a holder.
+def replace_with_jvm_of_pipeline(drivers: Sequence[Driver], folder: Path) -> NoReturn:
+    """Replace this process by the JVM that pyspark would start for a pipeline. `folder`: of its holder.
 
     Raises NotInstalled if Spark is missing, and OSError.
     """
-    home = spark_home()
-    start = _start(drivers)
-    start.write(folder)
-    own = {
-        **os.environ,
-        **class_archive.pyspark_variables(os.environ, home),
-        "TZ": "UTC",
-        "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / HOLDER_CONNECTION),
-    }
-    settings = [word for key, value in start.settings.items() for word in ("--conf", f"{key}={value}")]
-    program = str(home / "bin" / "spark-submit")
-    os.execve(program, [program, *settings, *shlex.split(own.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))], own)
+    replace_with_jvm(_start(drivers), folder, {"TZ": "UTC"})
 
 
 def _stop(spark: "SparkSession") -> None:
@@ -310,15 +302,6 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return not re.match("(KeyboardInterrupt|Exception) while sending command", str(record.msg))
 
 
-def spark_home() -> Path:
-    """Return Spark's home folder. Raises NotInstalled without Spark."""
-    try:
-        from pyspark.find_spark_home import _find_spark_home  # optional
-    except ModuleNotFoundError:
-        raise NotInstalled(_NO_SPARK) from None
-    return Path(_find_spark_home())
-
-
 def _downloaded_jar(driver: Driver, given: Mapping[str, str]) -> Path:
     """Return the path where Spark keeps a driver's jar from Maven."""
     group, name, version = driver.package.split(":")
@@ -341,21 +324,6 @@ def _reason(log: IO[str], error: Exception) -> str:
             "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
         )
     return next((line for line in lines if "error" in line.lower() or "exception" in line.lower()), lines[-1])
-
-
-@contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Set variables during the block, for child processes."""
-    kept = {name: os.environ.get(name) for name in more}
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

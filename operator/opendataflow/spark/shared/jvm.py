@@ -5,7 +5,6 @@ only if all that a run can change in the JVM is as before. Otherwise the launche
 """
 
 import atexit
-import json
 import os
 import socket
 import time
@@ -15,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from opendataflow.names import HOLDER_EXIT, HOLDER_START, HOLDER_VARIABLE, REUSABLE_FILE
+from opendataflow.names import HOLDER_EXIT, HOLDER_VARIABLE, REUSABLE_FILE, UNUSED_FILE
+from opendataflow.spark.shared.jvm_start import Start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,25 +35,6 @@ _OF_THE_JVM = {"SPARK_CONF_DIR", "PYTHONPATH"}
 
 
 @dataclass(frozen=True)
-class Start:
-    """How a JVM is started. `settings`: those on its command line. `arguments`: the other ones of the user."""
-
-    folder: str
-    spark: str
-    arguments: str
-    settings: Mapping[str, str]
-
-    def write(self, folder: Path) -> None:
-        """Write the description to the folder of a holder."""
-        (folder / HOLDER_START).write_text(json.dumps(asdict(self)), "utf-8")
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the description. Raises OSError, ValueError or TypeError."""
-        return cls(**json.loads((folder / HOLDER_START).read_text("utf-8")))
-
-
-@dataclass(frozen=True)
 class Holder:
     """The holder of this run. `folder`: of the holder. `run_folder`: of the run. `gateway`: variables of pyspark."""
 
@@ -63,10 +44,13 @@ class Holder:
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> Self | None:
-        """Return the holder that the launcher has given to this run, if any. Only this process may use it.
+        """Return the holder that the launcher has given to this run, if any and once. Only this process may use it.
 
         Remove its variables, which a child process would inherit.
         """
+        if _hidden:
+            hidden: Self = _hidden.pop()
+            return hidden
         folder = environ.pop(HOLDER_VARIABLE, None)
         if folder is None:
             return None
@@ -94,34 +78,40 @@ class Holder:
         return None
 
     def attach(self) -> None:
-        """Connect pyspark to the JVM, and use the SparkContext that an earlier run has started there, if any.
-
-        By itself, pyspark would start a second one, which fails. Called while `gateway` is in the environment.
-        """
-        from pyspark import SparkConf, SparkContext  # optional and slow to import
-        from pyspark.sql import SparkSession  # see above
+        """Connect pyspark to the JVM. Called while `gateway` is in the environment."""
+        from pyspark import SparkContext  # optional and slow to import
 
         SparkContext._ensure_initialized()
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember at pyspark's connection that it leads to the JVM of this holder."""
+        from pyspark import SparkContext  # optional and slow to import
+
         setattr(SparkContext._gateway, _ATTRIBUTE, self)
-        jvm: Any = SparkContext._jvm
-        earlier = SparkSession._get_j_spark_session_class(jvm).getDefaultSession()
-        if earlier.isDefined():
-            context = jvm.JavaSparkContext(earlier.get().sparkContext())
-            SparkContext(jsc=context, conf=SparkConf(_jconf=context.getConf()))
 
     def open(self, spark: "SparkSession") -> "SparkSession":
         """Return a new session in the JVM for this run. Declare the JVM reusable when this process ends in order."""
         session = _new_session(spark)
-        session.sparkContext.environment.update(_worker_variables())
-        atexit.register(self._declare_reusable, session, changeable_state(session))
+        session.sparkContext.environment.update(worker_variables())
+        java = JavaSide.of(session)
+        atexit.register(self.declare_reusable, java, changeable_state(java))
         return session
 
-    def _declare_reusable(self, spark: "SparkSession", before: tuple[Any, ...]) -> None:
-        """Write the file that declares the JVM reusable, if it is. Whatever is unexpected here means that it is not."""
+    def declare_reusable(self, java: "JavaSide", before: tuple[Any, ...]) -> None:
+        """Write the file that declares the JVM reusable, if it is. Whatever is unexpected here means that it is not.
+
+        `before`: the changeable state of the JVM when this run began to use it.
+        """
         with suppress(Exception):
             limit_waiting()
-            if is_unused(spark) and changeable_state(spark) == before and _release_memory(spark):
+            if is_unused(java) and changeable_state(java) == before and _release_memory(java):
                 (self.run_folder / REUSABLE_FILE).touch()
+
+    def declare_unused(self) -> None:
+        """Write the file that says that this run has not used the JVM."""
+        with suppress(OSError):
+            (self.run_folder / UNUSED_FILE).touch()
 
     def exit_code(self, timeout: float) -> int | None:
         """Return the exit code of the JVM, or the negative number of its signal; None if it runs after `timeout`."""
@@ -134,6 +124,52 @@ class Holder:
             time.sleep(0.05)
 
 
+_hidden: list[Any] = []
+
+
+def hide_holder(environ: MutableMapping[str, str]) -> None:
+    """Remove the holder's variables before code of the user runs: pyspark would connect to the JVM by itself.
+
+    `Holder.take` returns the holder. If nothing takes it, the JVM is declared unused when this process ends.
+    """
+    holder = Holder.take(environ)
+    if holder is not None:
+        _hidden.append(holder)
+        atexit.register(_declare_hidden_unused)
+
+
+def _declare_hidden_unused() -> None:
+    while _hidden:
+        _hidden.pop().declare_unused()
+
+
+@dataclass(frozen=True)
+class JavaSide:
+    """The objects in the JVM that a run uses. They outlive the Python objects, which a program may stop.
+
+    `context`: a JavaSparkContext. `session`: a SparkSession.
+    """
+
+    jvm: Any
+    context: Any
+    session: Any
+
+    @classmethod
+    def of(cls, spark: "SparkSession") -> Self:
+        """Return the objects behind a session of Python."""
+        return cls(spark._jvm, spark.sparkContext._jsc, spark._jsparkSession)
+
+
+def running_context(jvm: Any) -> Any:
+    """Return the JavaSparkContext that an earlier run has started in a JVM, or None.
+
+    By itself, pyspark would start a second one, which fails.
+    """
+    contexts = getattr(getattr(jvm, "org.apache.spark.SparkContext$"), "MODULE$")
+    found = contexts.getActive()
+    return jvm.JavaSparkContext(found.get()) if found.isDefined() else None
+
+
 def detach() -> None:
     """Let pyspark start a JVM of its own."""
     from pyspark import SparkContext  # optional and slow to import
@@ -143,7 +179,7 @@ def detach() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
-def _worker_variables() -> dict[str, str]:
+def worker_variables() -> dict[str, str]:
     """Return the variables of this run for its Python workers, which the workers of an own JVM would inherit.
 
     A value that is no text can't be sent. It is not about the chunk, so the JVM has it, too.
@@ -178,18 +214,17 @@ def _new_session(spark: "SparkSession") -> "SparkSession":
     return SparkSession(spark.sparkContext, created)
 
 
-def changeable_state(spark: "SparkSession") -> tuple[Any, ...]:
+def changeable_state(java: JavaSide) -> tuple[Any, ...]:
     """Return what a run could change in the JVM for the next run. Data of sessions is not in it."""
-    jvm: Any = spark._jvm
-    java = spark.sparkContext._jsc.sc()
-    state = spark._jsparkSession.sharedState()
+    jvm, context = java.jvm, java.context.sc()
+    state = java.session.sharedState()
     catalog = state.externalCatalog()
     return (
-        java.hadoopConfiguration().getPropsWithPrefix("").hashCode(),
+        context.hadoopConfiguration().getPropsWithPrefix("").hashCode(),
         jvm.java.util.TimeZone.getDefault().getID(),
         jvm.java.util.Locale.getDefault().toString(),
-        java.listJars().size(),
-        java.listFiles().size(),
+        context.listJars().size(),
+        context.listFiles().size(),
         catalog.listDatabases().size(),
         catalog.listTables("default").size(),
         state.globalTempViewManager().listViewNames("*").size(),
@@ -207,30 +242,29 @@ def limit_waiting() -> None:
     connection.socket.settimeout(ANSWER_SECONDS)
 
 
-def is_unused(spark: "SparkSession") -> bool:
+def is_unused(java: JavaSide) -> bool:
     """Drop what is cached. Return whether no Spark job, no stream and no cached data is left."""
-    java = spark.sparkContext._jsc
-    spark.catalog.clearCache()
+    java.session.catalog().clearCache()
     until = time.monotonic() + _JOBS_END
-    while not java.sc().dagScheduler().activeJobs().isEmpty():
+    while not java.context.sc().dagScheduler().activeJobs().isEmpty():
         if time.monotonic() >= until:
             return False
         time.sleep(0.05)
-    streams = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return bool(streams.isEmpty() and java.getPersistentRDDs().isEmpty())
+    streams = java.session.sharedState().activeStreamingQueries()
+    return bool(streams.isEmpty() and java.context.getPersistentRDDs().isEmpty())
 
 
-def _release_memory(spark: "SparkSession") -> bool:
+def _release_memory(java: JavaSide) -> bool:
     """Release the objects of this run, and collect garbage. Return whether enough of the heap is free."""
     from py4j.finalizer import ThreadSafeFinalizer  # optional and slow to import
+    from pyspark import SparkContext  # see above
 
-    jvm: Any = spark._jvm
-    runtime = jvm.java.lang.Runtime.getRuntime()
-    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # a running session has one
+    runtime = java.jvm.java.lang.Runtime.getRuntime()
+    gateway: Any = SparkContext._gateway
     for reference in list(ThreadSafeFinalizer.finalizers.values()):
         found = reference()
         if found is not None and found is not runtime:
-            client.garbage_collect_object(found._target_id, enqueue=False)
-    jvm.java.lang.System.gc()
+            gateway._gateway_client.garbage_collect_object(found._target_id, enqueue=False)
+    java.jvm.java.lang.System.gc()
     used = runtime.totalMemory() - runtime.freeMemory()
     return bool(used <= _MOST_MEMORY * runtime.maxMemory())
