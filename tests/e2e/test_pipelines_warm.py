@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +171,16 @@ class Scene:
             chunk: (int(pid), secret == "True", known == "True") for chunk, pid, secret, known in map(str.split, lines)
         }
 
+    def processes(self, chunk: str) -> list[Path]:
+        """The environments of the processes of a chunk."""
+        variables = {f"DATAFLOW_DATA_ID={chunk}".encode(), f"SEEN={self.folder / 'seen'}".encode()}
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if variables <= set(environ.read_bytes().split(b"\0")):
+                    found.append(environ)
+        return found
+
     def written(self, output: str) -> dict[str, list[tuple[int, Any, Any]]]:
         """The size, the schema and the rows of each file of each chunk.
 
@@ -223,20 +234,8 @@ def test_what_a_run_leaves_in_a_jvm_ends_with_the_jvm_and_the_next_run_has_anoth
     pids = [scene.seen()[chunk][0] for chunk in chunks]
     assert [pids.index(pid) for pid in pids] == [0, 0, 2, 3, 4, 4, 6]
     assert not any(map(is_alive, pids))
-    assert not _processes_with(b"DATAFLOW_DATA_ID=4-job")
+    assert not scene.processes("4-job")
     assert re.search(r"6-kill  FAILED .*Spark's Java was killed", shown)
-
-
-def _processes_with(variable: bytes) -> list[Path]:
-    """Processes with a variable in their environment."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if variable in environ.read_bytes().split(b"\0"):
-                found.append(environ)
-        except OSError:
-            continue
-    return found
 
 
 def test_a_run_and_its_jvm_end_before_a_killed_engines_run_is_lost_and_tried_again(
@@ -255,7 +254,28 @@ def test_a_run_and_its_jvm_end_before_a_killed_engines_run_is_lost_and_tried_aga
     assert tasks(db) == {"warm/1": "DONE", "warm/2-wait": "DONE"}
     assert scene.seen()["2-wait"][0] != pid
     assert len(scene.written("warm")) == 2
-    assert not _processes_with(b"DATAFLOW_DATA_ID=2-wait")
+    assert not scene.processes("2-wait")
+
+
+def test_a_cancelled_run_and_runs_that_a_second_signal_ends_take_their_jvms_along(scene: Scene, db: Connection) -> None:
+    file = scene.job("warm", "1", "2-wait", "3-wait")
+    engine = scene.program.start("local", "-f", file, "--until-caught-up", "--parallelism=1")
+    wait_until((scene.folder / "seen.waits").exists, "the second run waits")
+    (scene.folder / "seen.waits").unlink()
+    scene.program.run("cancel", "warm", "2-wait")
+    wait_until((scene.folder / "seen.waits").exists, "the third run waits")
+    first, cancelled, ended = (scene.seen()[chunk][0] for chunk in ("1", "2-wait", "3-wait"))
+    assert first == cancelled != ended
+    assert not is_alive(cancelled)
+    engine.send_signal(signal.SIGINT)
+    assert engine.stdout is not None
+    assert any("stopping: runs go on to their end" in line for line in engine.stdout)  # two at once would be one
+    engine.send_signal(signal.SIGINT)
+    engine.communicate()
+    assert not is_alive(ended)
+    assert not scene.processes("2-wait")
+    assert not scene.processes("3-wait")
+    assert tasks(db)["warm/1"] == "DONE"
 
 
 def _set_hadoop(spark: "SparkSession", value: str | None) -> None:
