@@ -3,7 +3,7 @@
     python -m tests.bench.warm [--chunks N]
 
 Each way runs with one chunk, and with N more. So the figures of a later chunk have no share of the start of the
-program and of the first JVM.
+program and of the first JVM. At the end it prints what the engine alone costs: see `tests.bench.engine`.
 """
 
 import argparse
@@ -21,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+
+from tests.bench import engine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 PROGRAM = """\
@@ -104,6 +106,7 @@ def main() -> None:
             print(f"{kind:8} {way}: program and first chunk {first}", flush=True)
             later = measure(Path(name), 1 + chunks, kind, warm=way == "warm").later(first, chunks)
             print(f"{kind:8} {way}: each later chunk        {later}", flush=True)
+    engine.measure(10_000)
 
 
 if __name__ == "__main__":
