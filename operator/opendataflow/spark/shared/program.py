@@ -29,6 +29,7 @@ from opendataflow.spark.shared.jvm import (
     worker_variables,
 )
 from opendataflow.spark.shared.jvm_start import Start, environment
+from opendataflow.spark.shared.values import ask_for_numpy_only_if_imported
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -47,7 +48,7 @@ class SharedJvm:
         self._before: tuple[Any, ...] = ()
 
     def install(self) -> None:
-        """Replace the two methods of pyspark that start a JVM and a SparkContext."""
+        """Replace the two methods of pyspark that start a JVM and a SparkContext, and how it looks for numpy."""
         from pyspark import SparkContext  # optional and slow to import
 
         def initialize(context: "SparkContext", settings: Any) -> Any:  # a function becomes a method
@@ -58,6 +59,7 @@ class SharedJvm:
         replaced = {"_ensure_initialized": self._connect_to_jvm, "_initialize_context": initialize}
         for name, method in replaced.items():
             setattr(SparkContext, name, method)
+        ask_for_numpy_only_if_imported()
         atexit.register(self._end)
 
     def _connect_to_jvm(

@@ -21,6 +21,7 @@ from opendataflow.spark import archiving, class_archive
 from opendataflow.spark.pipeline.project.reporting import log_line
 from opendataflow.spark.shared.jvm import Holder, detach, running_context
 from opendataflow.spark.shared.jvm_start import NO_SPARK, Start, environment, replace_with_jvm, spark_home
+from opendataflow.spark.shared.values import ask_for_numpy_only_if_imported
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -109,6 +110,7 @@ def _session(name: str, drivers: Sequence[Driver], chunk: str) -> Iterator["Spar
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     util.print_exec = _print_nothing
+    ask_for_numpy_only_if_imported()
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
