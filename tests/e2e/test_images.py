@@ -149,6 +149,7 @@ def test_equal_sources_give_equal_layers(operator: Archive, tmp_path: Path) -> N
     assert Archive(tmp_path / "operator.tar").layers == operator.layers
 
 
+@in_share(2)
 def test_the_list_of_contents_names_what_debian_python_and_java_have_brought(
     archives: dict[str, Path], tmp_path: Path
 ) -> None:
