@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 ON_NODES := tests/e2e/cluster
 
 .PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines bench-warm \
-	crds format lock lock-images images clean
+	crds screenshots format lock lock-images images clean
 
 install: .venv/installed
 
@@ -89,6 +89,11 @@ bench-pipelines: install
 # Compares chunks of a small pipeline with a JVM of their own with chunks that share one. Takes about ten minutes.
 bench-warm: install
 	$(BIN)/python -m tests.bench.warm
+
+# Writes pictures of every page of the dashboard, light, dark and narrow, into a folder. It needs Chromium.
+PICTURES ?= screenshots
+screenshots: install
+	$(BIN)/python -m tests.e2e.dashboard.screenshots $(PICTURES)
 
 # Generates the custom resource definitions and the reference, from the models, the commands and the chart's values.
 crds: install

@@ -13,7 +13,8 @@ import yaml
 import opendataflow.cli
 from opendataflow.cli.output.printing import Output, echo, print_indented, print_rows
 from opendataflow.cli.output.screen import Screen, Text, console
-from opendataflow.cli.reports.status import print_status, status_lines
+from opendataflow.cli.reports.status import print_status
+from opendataflow.core.text.progress import status_lines
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.stdio import visible, write_line
 

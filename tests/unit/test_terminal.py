@@ -29,8 +29,9 @@ from opendataflow.cli.output.live import Display, live_console
 from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.output.screen import Text, console
 from opendataflow.cli.output.tables import lay_out
-from opendataflow.cli.reports.status import print_status, problem_lines
+from opendataflow.cli.reports.status import print_status
 from opendataflow.core.text.moments import rate, shown
+from opendataflow.core.text.progress import problem_lines
 from opendataflow.model.records.claim import Progress
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION, TaskState

@@ -21,10 +21,11 @@ from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display, live_console
 from opendataflow.cli.output.printing import echo
 from opendataflow.cli.output.screen import console
-from opendataflow.cli.reports.status import Status, job_status, print_status, problem_lines
+from opendataflow.cli.reports.status import job_status, print_status
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
 from opendataflow.core.text.explain import limit_sentence, stale_sentence
+from opendataflow.core.text.progress import Status, problem_lines
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.database_retries import DatabaseRetries

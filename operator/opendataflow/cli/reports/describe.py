@@ -9,7 +9,7 @@ from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.logs import is_in_pod, pod_of
-from opendataflow.cli.reports.status import job_status, status_lines
+from opendataflow.cli.reports.status import job_status
 from opendataflow.core.status.forced_runs import forced_evidence
 from opendataflow.core.status.inputs_behind import changes_evidence
 from opendataflow.core.status.places import place
@@ -22,6 +22,7 @@ from opendataflow.core.text.explain import (
     shell_command,
 )
 from opendataflow.core.text.moments import shown
+from opendataflow.core.text.progress import status_lines
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState

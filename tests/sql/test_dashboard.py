@@ -1,0 +1,111 @@
+"""What the dashboard reads, and the role that may read nothing else."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from opendataflow.store.migrations.schema import require_current
+from tests.sql import graph
+from tests.sql.conftest import Connection, open_connection
+
+ROLE, USER = "opendataflow_dashboard", f"reader_{os.getpid()}"
+
+
+@pytest.fixture
+def reader(db: Connection, dsn: str) -> Iterator[Connection]:
+    """A connection of a user who is a member of the dashboard's role, and nothing more."""
+    with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+        db.execute(f"CREATE ROLE {ROLE} NOLOGIN")
+    db.execute("SELECT opendataflow.grant_dashboard()")
+    db.execute(f"CREATE ROLE {USER} LOGIN PASSWORD 'hush' IN ROLE {ROLE}")
+    with open_connection(make_conninfo(dsn, user=USER, password="hush")) as connection:
+        yield connection
+    db.execute(f"DROP ROLE {USER}")
+    db.execute(f"DROP OWNED BY {ROLE}")
+    with suppress(psycopg.errors.DependentObjectsStillExist):  # of other tests' databases
+        db.execute(f"DROP ROLE {ROLE}")
+
+
+def owned(db: Connection, role: str) -> set[str]:
+    """The functions that run with the owner's rights and that a role may execute."""
+    query = """SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'opendataflow'::regnamespace AND p.prosecdef
+                 AND has_function_privilege(%s, p.oid, 'EXECUTE')"""
+    return {row["proname"] for row in db.execute(query, (role,))}
+
+
+def test_the_role_reads_what_the_dashboard_shows_and_no_table_of_users(db: Connection, reader: Connection) -> None:
+    graph.apply(db, [graph.source("a", "1")], [graph.job("j", ["a"], [])])
+    assert [row["job"] for row in reader.execute("SELECT * FROM opendataflow.dashboard_jobs(0, 10)")] == ["j"]
+    tables = db.execute("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'opendataflow'").fetchall()
+    may = "SELECT has_table_privilege(%s, 'opendataflow.' || %s, 'SELECT, INSERT, UPDATE, DELETE')"
+    readable = {row["name"] for row in tables if graph.value(db, may, USER, row["name"])}
+    assert readable == {"migration", "installed"}
+
+
+def test_of_the_functions_with_the_rights_of_the_owner_the_role_gets_only_those_of_the_dashboard(
+    db: Connection, reader: Connection
+) -> None:
+    assert not reader.closed
+    # next_fence() skips a number, and neither reads nor writes a row.
+    assert {name for name in owned(db, USER) if not name.startswith("dashboard_")} == {"next_fence"}
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute("SELECT opendataflow.scale_job('j', 1, 'me', NULL)")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute("SELECT * FROM opendataflow.list_jobs()")
+
+
+def test_nobody_else_may_execute_the_functions_of_the_dashboard(db: Connection) -> None:
+    stranger = f"stranger_{os.getpid()}"
+    db.execute(f"CREATE ROLE {stranger}")
+    assert {name for name in owned(db, stranger) if name.startswith("dashboard_")} == set()
+    db.execute(f"DROP ROLE {stranger}")
+
+
+def test_every_function_of_the_dashboard_has_a_fixed_search_path(db: Connection) -> None:
+    query = """SELECT p.proname, p.proconfig, p.prosecdef FROM pg_proc p
+               WHERE p.pronamespace = 'opendataflow'::regnamespace AND starts_with(p.proname, 'dashboard_')"""
+    for row in db.execute(query):
+        assert row["prosecdef"], row
+        assert "search_path=opendataflow, pg_temp" in row["proconfig"], row
+
+
+async def test_a_program_of_the_role_can_check_the_version_of_the_schema(reader: Connection) -> None:
+    info = reader.info
+    async with await psycopg.AsyncConnection.connect(
+        make_conninfo(info.dsn, password="hush"), row_factory=psycopg.rows.dict_row
+    ) as connection:
+        await require_current(connection)
+
+
+def test_the_version_changes_with_every_change_and_with_nothing_else(db: Connection, dsn: str) -> None:
+    version = "SELECT opendataflow.dashboard_version()"
+    graph.apply(db, [graph.source("a", "1")], [])
+    before = graph.value(db, version)
+    with open_connection(dsn) as other, other.transaction():
+        other.execute("SELECT * FROM opendataflow.publish('a', ARRAY['1'], 'me', NULL)")
+        during = graph.value(db, version)
+        assert during == graph.value(db, version)
+    assert before.partition(":")[0] == during.partition(":")[0]
+    assert graph.value(db, version).partition(":")[0] != before.partition(":")[0]
+
+
+def test_jobs_that_fail_come_first_with_the_time_since_when(db: Connection, lease: str) -> None:
+    graph.apply(
+        db,
+        [graph.source("a", "1", "2")],
+        [graph.job("fine", ["a"], []), graph.job("last", ["a"], [], retry_limit=0), graph.job("gone", ["a"], [])],
+    )
+    graph.ask(db, "publish", "a", "1", "2")
+    first, second = graph.claim(db, lease, "last", 2)
+    graph.end(db, first, "FAILED")
+    graph.end(db, second, "FAILED")
+    db.execute("SELECT opendataflow.delete_job('gone', 'me', NULL)")
+    rows = db.execute("SELECT * FROM opendataflow.dashboard_jobs(0, 10)").fetchall()
+    assert [(row["job"], row["jobs"]) for row in rows] == [("last", 2), ("fine", 2)]
+    assert rows[0]["failing_since"] == graph.value(db, "SELECT min(finished_at) FROM opendataflow.run")
+    assert rows[1]["failing_since"] is None
+    assert [row["job"] for row in db.execute("SELECT * FROM opendataflow.dashboard_jobs(1, 1)")] == ["fine"]
