@@ -21,6 +21,46 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS 
     ORDER BY l.is_failing DESC, l.job
 $$;
 
+-- Return a job with its declaration, its state, and its status: see describe_job() and list_jobs().
+CREATE FUNCTION opendataflow.dashboard_job(p_job text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT describe_job(l.job) || jsonb_build_object('state', l.state, 'failing_since', failing_since(l.job))
+    FROM list_jobs() l WHERE l.job = p_job
+$$;
+
+-- Return the cells of a job's grid: one letter for each task in the order of the job, and the version that they belong to.
+-- The letters are those of dashboard/grid.py.
+CREATE FUNCTION opendataflow.dashboard_cells(p_job text) RETURNS TABLE (version text, cells text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT dashboard_version(), coalesce((
+        SELECT string_agg(t.letter, '') FROM (
+            SELECT CASE t.state WHEN 'DONE' THEN CASE WHEN t.incomplete THEN 'I' WHEN t.stale THEN 'S' ELSE 'D' END
+                                WHEN 'RETRYING' THEN 'T' WHEN 'SKIPPED' THEN 'K' ELSE left(t.state, 1) END AS letter
+            FROM task t WHERE t.job = p_job AND t.state <> 'RETIRED' ORDER BY t.sort_key) t), '')
+$$;
+
+-- Return the data ids of a job from a position of its grid on.
+CREATE FUNCTION opendataflow.dashboard_ids(p_job text, p_offset integer, p_limit integer) RETURNS text[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job AND t.state <> 'RETIRED' ORDER BY t.sort_key OFFSET p_offset LIMIT p_limit)
+$$;
+
+-- Return tasks of a job in its order. p_stale: null for all, else whether they are stale. p_part: a part of the data id, or null.
+CREATE FUNCTION opendataflow.dashboard_tasks(p_job text, p_state text, p_stale boolean, p_part text, p_offset integer, p_limit integer)
+RETURNS TABLE (data_id text, state text, stale boolean, incomplete boolean, attempts integer, due_at timestamptz, run bigint, reason text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT t.data_id, t.state, t.stale, t.incomplete, t.attempts, t.due_at, t.run, t.reason
+    FROM list_tasks(p_job, p_state, false, NULL) t
+    WHERE (p_stale IS NULL OR t.stale = p_stale) AND (p_part IS NULL OR position(lower(p_part) IN lower(t.data_id)) > 0)
+    OFFSET p_offset LIMIT p_limit
+$$;
+
+-- Return the newest runs of a job, or of one of its tasks.
+CREATE FUNCTION opendataflow.dashboard_runs(p_job text, p_data_id text, p_limit integer) RETURNS SETOF jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT to_jsonb(r) FROM list_runs(p_job, p_data_id, p_limit) r
+$$;
+
 -- Return since when tasks of a job are FAILED: the end of the oldest last run among the first 500 of them.
 CREATE FUNCTION opendataflow.failing_since(p_job text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$

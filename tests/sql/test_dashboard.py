@@ -109,3 +109,60 @@ def test_jobs_that_fail_come_first_with_the_time_since_when(db: Connection, leas
     assert rows[0]["failing_since"] == graph.value(db, "SELECT min(finished_at) FROM opendataflow.run")
     assert rows[1]["failing_since"] is None
     assert [row["job"] for row in db.execute("SELECT * FROM opendataflow.dashboard_jobs(1, 1)")] == ["fine"]
+
+
+def declare(db: Connection, *ids: str) -> None:
+    """Declare chunks of the data set a, which are not made yet."""
+    query = "SELECT opendataflow.declare_chunks('a', %s, %s::jsonb[], 'test')"
+    db.execute(query, (list(ids), [None] * len(ids)))
+
+
+def tasks(db: Connection, *values: object) -> list[str]:
+    query = "SELECT data_id FROM opendataflow.dashboard_tasks('j', %s, %s, %s, %s, %s)"
+    return [row["data_id"] for row in db.execute(query, values)]
+
+
+def test_a_grid_has_one_letter_for_each_task_in_the_order_of_the_job(db: Connection, lease: str) -> None:
+    ids = [str(number) for number in range(1, 13)]
+    graph.apply(db, [graph.dataset("a"), graph.dataset("b")], [graph.job("j", ["a"], ["b"], retry_limit=0)])
+    declare(db, *ids)
+    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('j')") == "W" * 12
+    graph.ask(db, "publish", "a", *ids[:9])
+    runs = graph.claim(db, lease, "j", 5)
+    for run, verdict in zip(runs, ("DONE", "DONE", "FAILED", "RETRYING"), strict=False):
+        graph.end(db, run, verdict, delay=3600)
+    graph.ask(db, "publish", "a", "2")
+    graph.ask(db, "hold", "j", "7")
+    graph.ask(db, "skip", "j", "8")
+    row = db.execute("SELECT * FROM opendataflow.dashboard_cells('j')").fetchone()
+    assert row is not None
+    assert row["cells"] == "DSFTRQHKQWWW"
+    assert row["version"] == graph.value(db, "SELECT opendataflow.dashboard_version()")
+    assert graph.value(db, "SELECT opendataflow.dashboard_ids('j', 8, 2)") == ["9", "10"]
+    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('nowhere')") == ""
+
+
+def test_the_table_of_a_job_is_filtered_by_state_staleness_and_a_part_of_the_id(db: Connection, lease: str) -> None:
+    graph.apply(db, [graph.dataset("a"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
+    declare(db, "x1", "X2", "y1", "y2")
+    graph.ask(db, "publish", "a", "x1", "X2")
+    for run in graph.claim(db, lease, "j", 2):
+        graph.end(db, run, "DONE")
+    graph.ask(db, "publish", "a", "x1")
+    everything = tasks(db, None, None, None, 0, 10)
+    assert sorted(everything) == ["X2", "x1", "y1", "y2"]
+    assert tasks(db, "DONE", False, None, 0, 10) == ["X2"]
+    assert tasks(db, "DONE", True, None, 0, 10) == ["x1"]
+    assert tasks(db, "WAITING", None, None, 0, 10) == ["y1", "y2"]
+    assert sorted(tasks(db, None, None, "x", 0, 10)) == ["X2", "x1"]
+    assert tasks(db, None, None, "%", 0, 10) == []
+    assert tasks(db, None, None, None, 1, 2) == everything[1:3]
+
+
+def test_the_page_of_a_job_has_the_answers_of_describe_and_of_the_list(db: Connection) -> None:
+    graph.apply(db, [graph.source("a", "1")], [graph.job("j", ["a"], [])])
+    found = graph.value(db, "SELECT opendataflow.dashboard_job('j')")
+    assert found["state"] == graph.value(db, "SELECT state FROM opendataflow.list_jobs()")
+    described = graph.value(db, "SELECT opendataflow.describe_job('j')")
+    assert {**found, "state": None, "failing_since": None} == {**described, "state": None, "failing_since": None}
+    assert graph.value(db, "SELECT opendataflow.dashboard_job('nowhere')") is None

@@ -1,11 +1,12 @@
 """View models: one frozen class for each page, with everything that its template shows. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from opendataflow.core.text.explain import breaker_sentence, duration, failed_sentence
+from opendataflow.core.status.places import place
+from opendataflow.core.text.explain import breaker_sentence, duration, failed_sentence, shell_command
 from opendataflow.core.text.moments import rate
 from opendataflow.core.text.progress import status_lines
 from opendataflow.names import TaskState
@@ -23,6 +24,8 @@ STATES = (
     TaskState.SKIPPED,
 )
 """States in the order of bars and legends."""
+CHOICES = ("DONE", "STALE", *map(str, STATES[1:]))
+"""States to filter by. Stale chunks are DONE, and have a colour of their own."""
 BAR_WIDTH = 1000
 _MOVING = (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING)
 
@@ -74,6 +77,16 @@ class Paging:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The chunks of a job that a person wants to see: in one state or all, with a part of the id, from one on."""
+
+    state: str = ""
+    part: str = ""
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
 class Page:
     """What the frame of every page shows. `path`: the address of the page, which the live update reads again."""
 
@@ -88,6 +101,70 @@ class Overview(Page):
 
     jobs: tuple[JobLine, ...]
     paging: Paging
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """One chunk of a job in the table."""
+
+    data_id: str
+    state: str
+    attempts: int
+    run: int | None
+    due_at: datetime | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in a table."""
+
+    run: int
+    data_id: str
+    state: str
+    attempt: int
+    claimed_at: str
+    took: str
+    message: str | None
+    forced: bool
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change in the history."""
+
+    at: str
+    event: str
+    change: str
+    run: int | None
+    actor: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a declaration. `dataset`: the data set that the value describes, if it does."""
+
+    name: str
+    value: str
+    dataset: str | None = None
+
+
+@dataclass(frozen=True)
+class JobPage(Page):
+    """One job: its grid, its chunks as a table, its runs, its history and its settings."""
+
+    line: JobLine
+    problems: tuple[Problem, ...]
+    chosen_state: str
+    part: str
+    states: tuple[str, ...]
+    tasks: tuple[TaskLine, ...]
+    paging: Paging
+    runs: tuple[RunLine, ...]
+    events: tuple[Event, ...]
+    settings: tuple[Fact, ...]
+    command: str
 
 
 @dataclass(frozen=True)
@@ -130,6 +207,74 @@ def job_line(row: Row) -> JobLine:
         failures=tuple(failed_sentence(group, status["sample"], total) for group in status["failed"][:2]),
         failing_since=row["failing_since"],
     )
+
+
+def job_page(found: Row, tasks: Sequence[Row], runs: Sequence[Row], choice: Choice, path: str) -> JobPage:
+    """Return the page of a job. `found`: the row of dashboard_job()."""
+    status, job = found["status"], found["job"]["id"]
+    line = job_line({"job": job, "state": found["state"], "status": status, "failing_since": found["failing_since"]})
+    counts = {it.state: it.count for it in line.bar}
+    total = None if choice.part else counts.get(choice.state, 0) if choice.state else line.total
+    return JobPage(
+        job,
+        "jobs",
+        path,
+        line=line,
+        problems=tuple(it for it in problems(status) if it.kind not in ("rate", "breaker", "failed", "running")),
+        chosen_state=choice.state,
+        part=choice.part,
+        states=CHOICES,
+        tasks=tuple(map(_task_line, tasks)),
+        paging=paging(choice.offset, len(tasks), choice.limit, total),
+        runs=tuple(map(run_line, runs)),
+        events=events(found["events"]),
+        settings=tuple(_settings(found)),
+        command=shell_command("status", job),
+    )
+
+
+def _task_line(row: Row) -> TaskLine:
+    state = "STALE" if row["stale"] else row["state"]
+    return TaskLine(row["data_id"], state, row["attempts"], row["run"], row["due_at"], row["reason"])
+
+
+def run_line(row: Row) -> RunLine:
+    """Return a line of a table for a row of list_runs()."""
+    return RunLine(
+        row["run"],
+        row["data_id"],
+        row["state"],
+        row["attempt"],
+        row["claimed_at"],
+        duration(row["seconds"]),
+        row["message"],
+        row["forced"],
+    )
+
+
+def events(found: Sequence[Row]) -> tuple[Event, ...]:
+    """Return events, the newest first."""
+    return tuple(
+        Event(it["at"], it["event"], f"{it['from']} → {it['to']}", it.get("run"), it["actor"], it["reason"])
+        for it in reversed(found)
+    )
+
+
+def _settings(found: Row) -> Iterator[Fact]:
+    job = found["job"]
+    yield Fact("Parallelism", f"{job['parallelism']}, priority {job['priority']}")
+    yield Fact("Order", "descending" if job["descending"] else "ascending")
+    if job["chunk_from"] or job["chunk_to"]:
+        yield Fact("Ids", f"from {job['chunk_from'] or 'the first'} to {job['chunk_to'] or 'the last'}")
+    yield Fact("Retries", f"{job['retry_limit']}, infrastructure {job['infrastructure_limit']}")
+    pauses = f"{duration(job['backoff_initial'])} to {duration(job['backoff_maximum'])}"
+    yield Fact("Pauses", pauses)
+    if job["run_deadline"]:
+        yield Fact("Deadline", f"{duration(job['run_deadline'])} a run")
+    for dataset in found["datasets"]:
+        yield Fact("Input" if dataset["itemtype"] == "IN" else "Output", place(dataset), dataset["id"])
+    for name, value in found["env"].items():
+        yield Fact("Variable", f"{name}={value}")
 
 
 def problems(status: dict[str, Any]) -> tuple[Problem, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from aiohttp import web
 
 from opendataflow.dashboard.access import HOST, LaptopAccess, add_headers
-from opendataflow.dashboard.pages import DATABASE, ROUTES, answer_errors
+from opendataflow.dashboard.grid import Cells
+from opendataflow.dashboard.pages import CELLS, DATABASE, ROUTES, answer_errors
 from opendataflow.errors import Refused
 from opendataflow.store.database import Database
 
@@ -22,7 +23,7 @@ _MOST_BYTES = 16 * 1024
 def application(database: Database, access: LaptopAccess) -> web.Application:
     """Return the application over one database."""
     app = web.Application(middlewares=[access.check, answer_errors], client_max_size=_MOST_BYTES)
-    app[DATABASE] = database
+    app[DATABASE], app[CELLS] = database, Cells(database)
     app.on_response_prepare.append(add_headers)
     app.add_routes(ROUTES)
     app.router.add_static("/static", STATIC)

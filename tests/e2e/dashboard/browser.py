@@ -49,6 +49,6 @@ def visiting(browser: Browser, dashboard: Dashboard, **options: Any) -> Iterator
     try:
         page.goto(dashboard.url)
         yield page
-        assert messages == []
+        assert not messages, messages
     finally:
         context.close()

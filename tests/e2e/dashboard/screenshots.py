@@ -25,10 +25,12 @@ STYLES = {
 
 def shoot(page: Page, root: str, folder: Path, style: str) -> None:
     """Write one picture for each page."""
-    for name, path in paths().items():
+    for name, path in {**paths(), "grid": "/job?id=import"}.items():
         page.goto(root + path)
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=folder / f"{name}-{style}.png", full_page=style == "narrow" or name != "overview")
+        page.screenshot(
+            path=folder / f"{name}-{style}.png", full_page=style == "narrow" or name not in ("overview", "grid")
+        )
 
 
 def main(folder: Path) -> None:

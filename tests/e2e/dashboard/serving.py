@@ -99,7 +99,7 @@ def dashboard(dsn: str, home: Path) -> Iterator[Dashboard]:
 
 def paths() -> dict[str, str]:
     """Every page of the story, by its name."""
-    return {"overview": "/"}
+    return {"overview": "/", "job": "/job?id=delay"}
 
 
 def write_story(db: Connection, *, hostile: bool = True, big: int = 0) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.e2e.dashboard.browser import NARROW, chromium, visiting
+from tests.e2e.dashboard.browser import NARROW, WIDE, chromium, visiting
 from tests.e2e.dashboard.serving import HOSTILE, Dashboard, paths
 
 
@@ -62,6 +62,70 @@ def test_markup_in_a_reason_is_shown_and_not_executed(tab: Page, served: Dashboa
     shown = HOSTILE.replace("\x1b", "\\x1b")
     assert shown in tab.locator("main").inner_text()
     assert tab.locator("main img").count() == 0
+
+
+@pytest.fixture
+def grid(tab: Page, served: Dashboard) -> Locator:
+    """The grid of a job, drawn."""
+    tab.set_viewport_size(WIDE)
+    tab.goto(f"{served.root}/job?id=delay")
+    tab.wait_for_selector(".gridbox[data-drawn='12']")
+    return tab.locator(".cells")
+
+
+def test_a_cell_has_the_colour_of_its_state(tab: Page, grid: Locator) -> None:
+    tab.emulate_media(color_scheme="light")
+    tab.reload()
+    tab.wait_for_selector(".gridbox[data-drawn='12']")
+    assert grid.count() == 1
+    colours = """() => {
+        const size = grids[0].size * devicePixelRatio, to = document.querySelector('.cells canvas').getContext('2d');
+        const row = to.getImageData(0, size / 8, 12 * size, 1).data;
+        return [1, 6].map((n) => [...row.slice(4 * (n * size + 2), 4 * (n * size + 2) + 3)]);
+    }"""
+    done, failed = tab.evaluate(colours)
+    assert done == [0x2A, 0x9D, 0x7C]  # 2013-02
+    assert failed == [0xC4, 0x32, 0x0A]  # 2013-07
+
+
+def test_the_keyboard_alone_walks_through_the_grid_and_opens_a_chunk(tab: Page, grid: Locator) -> None:
+    grid.focus()
+    line = tab.locator("#cell")
+    for key, shown in (
+        ("ArrowRight", "2013-01: DONE, stale"),
+        ("ArrowRight", "2013-02: DONE"),
+        ("End", "2013-12: QUEUED"),
+        ("Home", "2013-01: DONE, stale"),
+        ("f", "2013-07: FAILED"),
+    ):
+        tab.keyboard.press(key)
+        expect(line).to_have_text(shown)
+    wide = tab.evaluate("grids[0].size")
+    tab.keyboard.press("+")
+    assert tab.evaluate("grids[0].size") > wide
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**2013-07")
+
+
+def test_a_pointer_shows_the_chunk_under_it(tab: Page, grid: Locator) -> None:
+    size = tab.evaluate("grids[0].size")
+    grid.locator("canvas").hover(position={"x": size * 8.5, "y": size / 2})
+    expect(tab.locator("#cell")).to_have_text("2013-09: RUNNING")
+
+
+def test_without_scripts_a_job_is_a_table_with_filters_and_pages(browser: Browser, served: Dashboard) -> None:
+    with visiting(browser, served, java_script_enabled=False) as page:
+        page.goto(f"{served.root}/job?id=delay")
+        page.get_by_label("State").select_option("FAILED")
+        page.get_by_role("button", name="Filter").click()
+        cells = page.get_by_role("region", name="Table of chunks").locator("tbody tr")
+        expect(cells).to_have_count(1)
+        assert [row.locator("td").first.inner_text() for row in cells.all()] == ["2013-07"]
+        page.get_by_role("link", name="all chunks").click()
+        page.get_by_label("Id contains").fill("-1")
+        page.keyboard.press("Enter")
+        expect(cells).to_have_count(3)
+        assert [row.locator("td").first.inner_text() for row in cells.all()] == ["2013-10", "2013-11", "2013-12"]
 
 
 def test_without_scripts_every_page_has_its_content(browser: Browser, served: Dashboard) -> None:

@@ -13,5 +13,13 @@ function localTimes(root) {
   }
 }
 
+// Copy the command beside a button.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(button.dataset.copy);
+  button.textContent = "Copied";
+});
+
 localTimes(document);
 document.documentElement.dataset.script = "ready";
