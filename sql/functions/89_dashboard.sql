@@ -28,30 +28,41 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS 
     FROM list_jobs() l WHERE l.job = p_job
 $$;
 
+-- Return the tasks of a job in its order, without RETIRED ones. p_from, p_to: the first and the last id in natural order, or null.
+-- p_part: a part of the data id in any case, or null.
+CREATE FUNCTION opendataflow.tasks_in_grid(p_job text, p_from text, p_to text, p_part text) RETURNS SETOF opendataflow.task
+LANGUAGE sql STABLE AS $$
+    SELECT t.* FROM opendataflow.task t
+    WHERE t.job = p_job AND t.state <> 'RETIRED' AND (coalesce(p_from, p_to) IS NULL OR opendataflow.in_range(t.data_id, p_from, p_to))
+      AND (p_part IS NULL OR position(lower(p_part) IN lower(t.data_id)) > 0)
+$$;
+
 -- Return the cells of a job's grid: one letter for each task in the order of the job, and the version that they belong to.
--- The letters are those of dashboard/grid.py.
-CREATE FUNCTION opendataflow.dashboard_cells(p_job text) RETURNS TABLE (version text, cells text)
+-- The letters are those of dashboard/grid.py. For p_from, p_to and p_part see tasks_in_grid().
+CREATE FUNCTION opendataflow.dashboard_cells(p_job text, p_from text, p_to text, p_part text) RETURNS TABLE (version text, cells text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
     SELECT dashboard_version(), coalesce((
         SELECT string_agg(t.letter, '') FROM (
             SELECT CASE t.state WHEN 'DONE' THEN CASE WHEN t.incomplete THEN 'I' WHEN t.stale THEN 'S' ELSE 'D' END
                                 WHEN 'RETRYING' THEN 'T' WHEN 'SKIPPED' THEN 'K' ELSE left(t.state, 1) END AS letter
-            FROM task t WHERE t.job = p_job AND t.state <> 'RETIRED' ORDER BY t.sort_key) t), '')
+            FROM tasks_in_grid(p_job, p_from, p_to, p_part) t ORDER BY t.sort_key) t), '')
 $$;
 
 -- Return the data ids of a job from a position of its grid on.
-CREATE FUNCTION opendataflow.dashboard_ids(p_job text, p_offset integer, p_limit integer) RETURNS text[]
+CREATE FUNCTION opendataflow.dashboard_ids(p_job text, p_from text, p_to text, p_part text, p_offset integer, p_limit integer) RETURNS text[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
-    SELECT ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job AND t.state <> 'RETIRED' ORDER BY t.sort_key OFFSET p_offset LIMIT p_limit)
+    SELECT ARRAY(SELECT t.data_id FROM tasks_in_grid(p_job, p_from, p_to, p_part) t ORDER BY t.sort_key OFFSET p_offset LIMIT p_limit)
 $$;
 
--- Return tasks of a job in its order. p_stale: null for all, else whether they are stale. p_part: a part of the data id, or null.
-CREATE FUNCTION opendataflow.dashboard_tasks(p_job text, p_state text, p_stale boolean, p_part text, p_offset integer, p_limit integer)
+-- Return tasks of a job in its order. p_stale: null for all, else whether they are stale. The others: see tasks_in_grid().
+CREATE FUNCTION opendataflow.dashboard_tasks(p_job text, p_state text, p_stale boolean, p_from text, p_to text, p_part text,
+                                             p_offset integer, p_limit integer)
 RETURNS TABLE (data_id text, state text, stale boolean, incomplete boolean, attempts integer, due_at timestamptz, run bigint, reason text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
     SELECT t.data_id, t.state, t.stale, t.incomplete, t.attempts, t.due_at, t.run, t.reason
     FROM list_tasks(p_job, p_state, false, NULL) t
     WHERE (p_stale IS NULL OR t.stale = p_stale) AND (p_part IS NULL OR position(lower(p_part) IN lower(t.data_id)) > 0)
+      AND (coalesce(p_from, p_to) IS NULL OR in_range(t.data_id, p_from, p_to))
     OFFSET p_offset LIMIT p_limit
 $$;
 
@@ -59,6 +70,87 @@ $$;
 CREATE FUNCTION opendataflow.dashboard_runs(p_job text, p_data_id text, p_limit integer) RETURNS SETOF jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
     SELECT to_jsonb(r) FROM list_runs(p_job, p_data_id, p_limit) r
+$$;
+
+-- Return the chunk of a task: why it does not run, the evidence for the five answers, and its changes; null if there is no task.
+CREATE FUNCTION opendataflow.dashboard_chunk(p_job text, p_data_id text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT jsonb_build_object('why', w, 'inspection', inspection(p_job, p_data_id), 'events', events_of('task', p_job, p_data_id, 50))
+    FROM why(p_job, p_data_id) AS w WHERE w IS NOT NULL
+$$;
+
+-- Return a run with its steps, the versions that it read and wrote, and the end of its log; null if there is no run.
+CREATE FUNCTION opendataflow.dashboard_run(p_run bigint) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT d || jsonb_build_object('log', (SELECT to_jsonb(l) FROM run_log(NULL, NULL, p_run) l))
+    FROM describe_run(p_run) AS d WHERE d IS NOT NULL
+$$;
+
+-- Return a data set, see describe_dataset(); null if there is none.
+CREATE FUNCTION opendataflow.dashboard_dataset(p_dataset text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT describe_dataset(p_dataset)
+$$;
+
+-- Return chunks of a data set in natural order. p_part: a part of the data id in any case, or null.
+CREATE FUNCTION opendataflow.dashboard_chunks(p_dataset text, p_status text, p_part text, p_offset integer, p_limit integer)
+RETURNS TABLE (data_id text, status text, stale boolean, fence bigint, run bigint, published_at timestamptz, reason text, forced boolean)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT c.data_id, c.status, c.stale, c.fence, c.run, c.published_at, c.reason, c.forced
+    FROM list_chunks(p_dataset, p_status, false, NULL) c
+    WHERE p_part IS NULL OR position(lower(p_part) IN lower(c.data_id)) > 0
+    OFFSET p_offset LIMIT p_limit
+$$;
+
+-- Return all jobs with their links and counts, and all data sets with their chunks by status.
+-- `more`: the data set has more than 1000 chunks; only so many are counted.
+CREATE FUNCTION opendataflow.dashboard_graph() RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT jsonb_build_object(
+        'jobs', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                     'job', l.job, 'state', l.state, 'stale', l.stale, 'inputs', k.inputs, 'outputs', k.outputs,
+                     'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.tasks), '{}') FROM counts_of(l.job) c)) ORDER BY l.job), '[]')
+                 FROM list_jobs() l JOIN list_links() k ON k.job = l.job),
+        'datasets', (SELECT coalesce(jsonb_agg(jsonb_build_object('dataset', d.id, 'more', n.chunks > 1000, 'counts', n.counts) ORDER BY d.id), '[]')
+                     FROM dataset d CROSS JOIN LATERAL (
+                         SELECT coalesce(sum(c.chunks), 0) AS chunks, coalesce(jsonb_object_agg(c.status, c.chunks), '{}') AS counts
+                         FROM (SELECT f.status, count(*) AS chunks
+                               FROM (SELECT c.status FROM chunk c WHERE c.dataset = d.id AND c.status <> 'RETIRED' LIMIT 1001) f
+                               GROUP BY f.status) c) n))
+$$;
+
+-- Return the pipelines of all jobs, with their tests and the steps of the newest of the last 10 runs that has steps.
+CREATE FUNCTION opendataflow.dashboard_pipelines() RETURNS TABLE (
+    pipeline text, job text, state text, tests jsonb, run bigint, run_state text, data_id text, claimed_at timestamptz, metrics jsonb, steps jsonb)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    SELECT j.pipeline, j.id, l.state, describe_gate(j.id, 'tests'), r.run, r.state, r.data_id, r.claimed_at, r.metrics, steps_of(r.run)
+    FROM list_jobs() l JOIN job j ON j.id = l.job
+    LEFT JOIN LATERAL (SELECT n.* FROM list_runs(j.id, NULL, 10) n WHERE EXISTS (SELECT FROM step s WHERE s.run = n.run)
+                       ORDER BY n.run DESC LIMIT 1) r ON true
+    WHERE j.pipeline IS NOT NULL AND l.state <> 'Deleted' ORDER BY j.pipeline, j.id
+$$;
+
+-- Return jobs, data sets and pipelines whose id has a part, the run with that number, and chunks: those with exactly this id first, then
+-- those whose id has the part. At most p_limit of each kind. `owner`: the job or the data set of a chunk.
+CREATE FUNCTION opendataflow.dashboard_search(p_part text, p_limit integer) RETURNS TABLE (kind text, owner text, data_id text, state text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
+    (SELECT 'job', l.job, NULL, l.state FROM list_jobs() l JOIN job j ON j.id = l.job
+     WHERE l.state <> 'Deleted' AND position(lower(p_part) IN lower(concat_ws(' ', j.id, j.pipeline))) > 0 ORDER BY l.job LIMIT p_limit)
+    UNION ALL
+    (SELECT 'dataset', d.id, NULL, NULL FROM dataset d WHERE position(lower(p_part) IN lower(d.id)) > 0 ORDER BY d.id LIMIT p_limit)
+    UNION ALL
+    SELECT 'run', r.job, r.data_id, shown_state(r.state, r.failure_class)
+    FROM run r WHERE r.id = CASE WHEN p_part ~ '^[0-9]{1,18}$' THEN p_part::bigint END
+    UNION ALL
+    (SELECT 'chunk', t.job, t.data_id, t.state FROM job j CROSS JOIN LATERAL task_of(j.id, p_part) t
+     WHERE t.state <> 'RETIRED' ORDER BY t.job LIMIT p_limit)
+    UNION ALL
+    (SELECT 'chunk', t.job, t.data_id, t.state FROM task t
+     WHERE t.data_id <> p_part AND t.state <> 'RETIRED' AND position(lower(p_part) IN lower(t.data_id)) > 0 LIMIT p_limit)
+    UNION ALL
+    (SELECT 'published', c.dataset, c.data_id, c.status FROM dataset d CROSS JOIN LATERAL chunk_of(d.id, p_part) c
+     WHERE c.status <> 'RETIRED' AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = d.id)
+     ORDER BY c.dataset LIMIT p_limit)
 $$;
 
 -- Return since when tasks of a job are FAILED: the end of the oldest last run among the first 500 of them.

@@ -118,7 +118,7 @@ def declare(db: Connection, *ids: str) -> None:
 
 
 def tasks(db: Connection, *values: object) -> list[str]:
-    query = "SELECT data_id FROM opendataflow.dashboard_tasks('j', %s, %s, %s, %s, %s)"
+    query = "SELECT data_id FROM opendataflow.dashboard_tasks('j', %s, %s, %s, %s, %s, %s, %s)"
     return [row["data_id"] for row in db.execute(query, values)]
 
 
@@ -126,7 +126,7 @@ def test_a_grid_has_one_letter_for_each_task_in_the_order_of_the_job(db: Connect
     ids = [str(number) for number in range(1, 13)]
     graph.apply(db, [graph.dataset("a"), graph.dataset("b")], [graph.job("j", ["a"], ["b"], retry_limit=0)])
     declare(db, *ids)
-    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('j')") == "W" * 12
+    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('j', NULL, NULL, NULL)") == "W" * 12
     graph.ask(db, "publish", "a", *ids[:9])
     runs = graph.claim(db, lease, "j", 5)
     for run, verdict in zip(runs, ("DONE", "DONE", "FAILED", "RETRYING"), strict=False):
@@ -134,29 +134,35 @@ def test_a_grid_has_one_letter_for_each_task_in_the_order_of_the_job(db: Connect
     graph.ask(db, "publish", "a", "2")
     graph.ask(db, "hold", "j", "7")
     graph.ask(db, "skip", "j", "8")
-    row = db.execute("SELECT * FROM opendataflow.dashboard_cells('j')").fetchone()
+    row = db.execute("SELECT * FROM opendataflow.dashboard_cells('j', NULL, NULL, NULL)").fetchone()
     assert row is not None
     assert row["cells"] == "DSFTRQHKQWWW"
     assert row["version"] == graph.value(db, "SELECT opendataflow.dashboard_version()")
-    assert graph.value(db, "SELECT opendataflow.dashboard_ids('j', 8, 2)") == ["9", "10"]
-    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('nowhere')") == ""
+    part = "SELECT cells FROM opendataflow.dashboard_cells('j', %s, %s, %s)"
+    assert graph.value(db, part, "2", "4", None) == "SFT"
+    assert graph.value(db, part, "9", None, "1") == "WWW"
+    whole = "SELECT opendataflow.dashboard_ids('j', NULL, NULL, NULL, 8, 2)"
+    assert graph.value(db, whole) == ["9", "10"]
+    assert graph.value(db, "SELECT opendataflow.dashboard_ids('j', '9', NULL, '1', 0, 9)") == ["10", "11", "12"]
+    assert graph.value(db, "SELECT cells FROM opendataflow.dashboard_cells('nowhere', NULL, NULL, NULL)") == ""
 
 
-def test_the_table_of_a_job_is_filtered_by_state_staleness_and_a_part_of_the_id(db: Connection, lease: str) -> None:
+def test_the_table_of_a_job_is_filtered_by_state_staleness_range_and_id(db: Connection, lease: str) -> None:
     graph.apply(db, [graph.dataset("a"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
     declare(db, "x1", "X2", "y1", "y2")
     graph.ask(db, "publish", "a", "x1", "X2")
     for run in graph.claim(db, lease, "j", 2):
         graph.end(db, run, "DONE")
     graph.ask(db, "publish", "a", "x1")
-    everything = tasks(db, None, None, None, 0, 10)
+    everything = tasks(db, None, None, None, None, None, 0, 10)
     assert sorted(everything) == ["X2", "x1", "y1", "y2"]
-    assert tasks(db, "DONE", False, None, 0, 10) == ["X2"]
-    assert tasks(db, "DONE", True, None, 0, 10) == ["x1"]
-    assert tasks(db, "WAITING", None, None, 0, 10) == ["y1", "y2"]
-    assert sorted(tasks(db, None, None, "x", 0, 10)) == ["X2", "x1"]
-    assert tasks(db, None, None, "%", 0, 10) == []
-    assert tasks(db, None, None, None, 1, 2) == everything[1:3]
+    assert tasks(db, "DONE", False, None, None, None, 0, 10) == ["X2"]
+    assert tasks(db, "DONE", True, None, None, None, 0, 10) == ["x1"]
+    assert tasks(db, "WAITING", None, None, None, None, 0, 10) == ["y1", "y2"]
+    assert sorted(tasks(db, None, None, None, None, "x", 0, 10)) == ["X2", "x1"]
+    assert tasks(db, None, None, None, None, "%", 0, 10) == []
+    assert tasks(db, None, None, "x1", "y1", None, 0, 10) == ["x1", "y1"]
+    assert tasks(db, None, None, None, None, None, 1, 2) == everything[1:3]
 
 
 def test_the_page_of_a_job_has_the_answers_of_describe_and_of_the_list(db: Connection) -> None:
@@ -166,3 +172,83 @@ def test_the_page_of_a_job_has_the_answers_of_describe_and_of_the_list(db: Conne
     described = graph.value(db, "SELECT opendataflow.describe_job('j')")
     assert {**found, "state": None, "failing_since": None} == {**described, "state": None, "failing_since": None}
     assert graph.value(db, "SELECT opendataflow.dashboard_job('nowhere')") is None
+
+
+def test_the_graph_has_every_job_and_data_set_with_its_counts(db: Connection) -> None:
+    graph.apply(
+        db,
+        [graph.dataset("a"), graph.dataset("b")],
+        [graph.job("j", ["a"], ["b"]), graph.job("gone", ["a"], [])],
+    )
+    declare(db, "1", "2")
+    graph.ask(db, "publish", "a", "1")
+    db.execute("SELECT opendataflow.delete_job('gone', 'me', NULL)")
+    found = graph.value(db, "SELECT opendataflow.dashboard_graph()")
+    [job] = found["jobs"]
+    assert (job["job"], job["inputs"], job["outputs"]) == ("j", ["a"], ["b"])
+    assert job["counts"] == {"QUEUED": 1, "WAITING": 1}
+    assert found["datasets"] == [
+        {"dataset": "a", "more": False, "counts": {"READY": 1, "DECLARED": 1}},
+        {"dataset": "b", "more": False, "counts": {"DECLARED": 2}},
+    ]
+
+
+def test_the_graph_counts_no_more_than_a_thousand_chunks_of_a_data_set(db: Connection) -> None:
+    graph.apply(db, [graph.source("a", *map(str, range(1001)))], [])
+    [found] = graph.value(db, "SELECT opendataflow.dashboard_graph()")["datasets"]
+    assert (found["more"], found["counts"]) == (True, {"READY": 1001})
+
+
+def test_a_pipeline_has_its_tests_and_the_steps_of_its_newest_run_that_has_some(db: Connection, lease: str) -> None:
+    graph.apply(db, [graph.source("a", "1", "2")], [graph.job("j", ["a"], [], pipeline="clean", tests="subject")])
+    graph.ask(db, "publish", "a", "1", "2")
+    first, second = graph.claim(db, lease, "j", 2)
+    steps = [{"ordinal": 1, "name": "read a", "status": "DONE", "rows": 5, "seconds": 0.5}]
+    graph.end(db, first, "DONE", metrics={"commit": "4f0c"}, steps=steps)
+    graph.end(db, second, "DONE")
+    [row] = db.execute("SELECT * FROM opendataflow.dashboard_pipelines()").fetchall()
+    assert (row["pipeline"], row["job"], row["run"], row["data_id"]) == ("clean", "j", first["run"], first["data_id"])
+    assert (row["metrics"]["commit"], row["tests"]["subject"]) == ("4f0c", "subject")
+    assert [(step["name"], step["rows"]) for step in row["steps"]] == [("read a", 5)]
+
+
+def search(db: Connection, part: str, limit: int = 20) -> set[tuple[str, str, str | None]]:
+    rows = db.execute("SELECT * FROM opendataflow.dashboard_search(%s, %s)", (part, limit)).fetchall()
+    return {(row["kind"], row["owner"], row["data_id"]) for row in rows}
+
+
+def test_a_search_finds_jobs_data_sets_pipelines_chunks_and_runs_by_id(db: Connection, lease: str) -> None:
+    graph.apply(
+        db,
+        [graph.source("flights", "2013-01", "2013-02"), graph.dataset("delays")],
+        [graph.job("delay", ["flights"], ["delays"], pipeline="Late")],
+    )
+    graph.ask(db, "publish", "flights", "2013-01")
+    [run] = graph.claim(db, lease, "delay", 1)
+    assert search(db, "DELAY") == {("job", "delay", None), ("dataset", "delays", None)}
+    assert search(db, "late") == {("job", "delay", None)}
+    assert search(db, "2013-02") == {("chunk", "delay", "2013-02"), ("published", "flights", "2013-02")}
+    assert search(db, "13-0") == {("chunk", "delay", "2013-01"), ("chunk", "delay", "2013-02")}
+    assert len(search(db, "13-0", 1)) == 1
+    assert ("run", "delay", "2013-01") in search(db, str(run["run"]))
+    assert search(db, "%") == search(db, "9" * 19) == set()
+
+
+def test_the_pages_of_chunks_runs_and_data_sets_have_the_answers_of_the_commands(db: Connection, lease: str) -> None:
+    graph.apply(db, [graph.source("a", "1", "2"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
+    graph.ask(db, "publish", "a", "1")
+    [run] = graph.claim(db, lease, "j", 1)
+    graph.end(db, run, "DONE", log_tail="fine\n")
+    chunk = graph.value(db, "SELECT opendataflow.dashboard_chunk('j', '1')")
+    assert chunk["why"]["state"] == "DONE"
+    assert {it["dataset"] for it in chunk["inspection"]["datasets"]} == {"a", "b"}
+    assert chunk["events"][-1]["event"] == "complete"
+    found = graph.value(db, "SELECT opendataflow.dashboard_run(%s)", run["run"])
+    assert (found["run"]["state"], found["log"]["log_tail"]) == ("SUCCEEDED", "fine\n")
+    [newest] = db.execute("SELECT * FROM opendataflow.dashboard_runs('j', '1', 9)").fetchall()
+    assert newest["dashboard_runs"]["run"] == run["run"]
+    assert graph.value(db, "SELECT opendataflow.dashboard_dataset('b')")["producer"] == "j"
+    chunks = db.execute("SELECT * FROM opendataflow.dashboard_chunks('a', NULL, '2', 0, 9)").fetchall()
+    assert [(row["data_id"], row["status"]) for row in chunks] == [("2", "READY")]
+    for missing in ("chunk('j', '9')", "run(0)", "dataset('nowhere')"):
+        assert graph.value(db, f"SELECT opendataflow.dashboard_{missing}") is None

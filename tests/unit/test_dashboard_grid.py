@@ -9,6 +9,7 @@ import pytest
 import opendataflow
 from opendataflow.dashboard.grid import Cells
 from opendataflow.store import dashboard
+from opendataflow.store.dashboard import Part
 from opendataflow.store.database import Database
 
 STATIC = Path(opendataflow.__file__).parent / "dashboard" / "static"
@@ -52,7 +53,8 @@ def db(monkeypatch: pytest.MonkeyPatch) -> Db:
     async def version(_: Database) -> str:
         return db.version
 
-    async def cells(_: Database, job: str) -> tuple[str, bytes]:
+    async def cells(_: Database, job: str, part: Part) -> tuple[str, bytes]:
+        assert part == Part()
         db.reads += 1
         db.now += db.takes
         return db.version, f"{job}{db.version}".encode()
@@ -64,10 +66,10 @@ def db(monkeypatch: pytest.MonkeyPatch) -> Db:
 
 async def test_a_grid_is_read_again_only_after_a_change(db: Db) -> None:
     cells = Cells(db, lambda: db.now)
-    first = await cells.of_job("D")
-    assert await cells.of_job("D") == first
+    first = await cells.of_job("D", Part())
+    assert await cells.of_job("D", Part()) == first
     db.version = "2"
-    second = await cells.of_job("D")
+    second = await cells.of_job("D", Part())
     assert (second[0].letters, db.reads) == (b"D2", 2)
     assert second[0].tag != first[0].tag
 
@@ -75,30 +77,30 @@ async def test_a_grid_is_read_again_only_after_a_change(db: Db) -> None:
 async def test_a_grid_that_takes_long_to_read_rests_ten_times_as_long(db: Db) -> None:
     db.takes = 1.0
     cells = Cells(db, lambda: db.now)
-    await cells.of_job("D")
+    await cells.of_job("D", Part())
     db.version, db.now = "2", db.now + 9
-    older, wait = await cells.of_job("D")
+    older, wait = await cells.of_job("D", Part())
     assert (older.version, wait) == ("1", 1.0)
     db.now += wait
-    newest, wait = await cells.of_job("D")
+    newest, wait = await cells.of_job("D", Part())
     assert (newest.version, wait) == ("2", 0.0)
 
 
 async def test_a_grid_is_never_older_than_a_minute(db: Db) -> None:
     cells = Cells(db, lambda: db.now)
-    await cells.of_job("D")
+    await cells.of_job("D", Part())
     db.now += 61
-    await cells.of_job("D")
+    await cells.of_job("D", Part())
     assert db.reads == 2
 
 
 async def test_only_the_grids_that_were_looked_at_last_are_kept(db: Db) -> None:
     cells = Cells(db, lambda: db.now)
     for number in range(10):
-        await cells.of_job(str(number))
-    await cells.of_job("9")
+        await cells.of_job(str(number), Part())
+    await cells.of_job("9", Part())
     assert db.reads == 10
-    await cells.of_job("0")
+    await cells.of_job("0", Part())
     assert db.reads == 11
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from opendataflow.dashboard.models import Failure, Overview, bar, job_line, paging
@@ -45,7 +46,7 @@ def row(text: str) -> dict[str, Any]:
 
 
 def overview(text: str) -> str:
-    return render("overview.html", Overview("Jobs", "jobs", f"/?{text}", (job_line(row(text)),), paging(0, 1, 50, 1)))
+    return render(Overview("Jobs", "jobs", f"/?{text}", (job_line(row(text)),), paging(0, 1, 50, 1)))
 
 
 @given(TEXTS)
@@ -59,7 +60,7 @@ def test_markup_in_the_texts_of_users_stays_text(text: str) -> None:
 @given(TEXTS)
 def test_an_error_is_shown_as_text(text: str) -> None:
     def page(sentence: str) -> Outline:
-        return Outline(render("failure.html", Failure("Not found", "", "/", sentence, "Start again.")))
+        return Outline(render(Failure("Not found", "", "/", sentence, "Start again.")))
 
     assert page(text).elements == page("x").elements
 
@@ -97,8 +98,11 @@ def test_a_time_has_the_zone_of_the_server_until_the_browser_replaces_it() -> No
 
 
 def test_a_missing_field_of_a_view_model_is_an_error_and_no_empty_text() -> None:
-    with pytest.raises(Exception, match="has no attribute"):
-        render("overview.html", Failure("Jobs", "", "/", "x", "y"))
+    class Wrong(Failure):
+        template = "overview.html"
+
+    with pytest.raises(UndefinedError, match="has no attribute"):
+        render(Wrong("Jobs", "", "/", "x", "y"))
 
 
 def test_numbers_have_thousands() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opendataflow.store import dashboard
+from opendataflow.store.dashboard import Part
 from opendataflow.store.database import Database
 
 _MOST_GRIDS = 8
@@ -39,17 +40,17 @@ class Cells:
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._clock = clock
-        self._grids: dict[str, Grid] = {}
+        self._grids: dict[tuple[str, Part], Grid] = {}
         self._reading = asyncio.Lock()
 
-    async def of_job(self, job: str) -> tuple[Grid, float]:
-        """Return the grid of a job, and in how many seconds a newer one can be read; 0 if this is the newest."""
+    async def of_job(self, job: str, part: Part) -> tuple[Grid, float]:
+        """Return the grid of a part of a job, and in how many seconds a newer one can be read; 0: it is the newest."""
         async with self._reading:  # one reader for all browsers
-            known = self._grids.pop(job, None)
+            known = self._grids.pop((job, part), None)
             wait = await self._seconds_left(known) if known else None
             if known is None or wait is None:
-                known, wait = await self._read(job), 0.0
-            self._grids[job] = known
+                known, wait = await self._read(job, part), 0.0
+            self._grids[job, part] = known
             while len(self._grids) > _MOST_GRIDS:
                 self._grids.pop(next(iter(self._grids)))
             return known, wait
@@ -61,9 +62,9 @@ class Cells:
             return 0.0
         return grid.until - now if now < grid.until else None
 
-    async def _read(self, job: str) -> Grid:
+    async def _read(self, job: str, part: Part) -> Grid:
         begun = self._clock()
-        version, letters = await dashboard.cells(self._database, job)
+        version, letters = await dashboard.cells(self._database, job, part)
         now = self._clock()
         tag = f'"{hashlib.sha256(letters).hexdigest()[:24]}"'
         took = now - begun

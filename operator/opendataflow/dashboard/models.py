@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from opendataflow.core.status.places import place
 from opendataflow.core.text.explain import breaker_sentence, duration, failed_sentence, shell_command
@@ -78,27 +78,44 @@ class Paging:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chunks of a job that a person wants to see: in one state or all, with a part of the id, from one on."""
+    """The chunks of a job that a person wants to see: in one state or all, of a range, with a part of the id.
+
+    An empty text is no limit. `offset`: how many of them are on the pages before.
+    """
 
     state: str = ""
+    first: str = ""
+    last: str = ""
     part: str = ""
     offset: int = 0
     limit: int = 50
+
+    @property
+    def is_some(self) -> bool:
+        """Whether something was chosen."""
+        return bool(self.state or self.first or self.last or self.part)
 
 
 @dataclass(frozen=True)
 class Page:
     """What the frame of every page shows. `path`: the address of the page, which the live update reads again."""
 
+    template: ClassVar[str]
     title: str
     section: str
     path: str
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the page changes although no state does, as the log of an active run."""
+        return False
 
 
 @dataclass(frozen=True)
 class Overview(Page):
     """All jobs."""
 
+    template: ClassVar[str] = "overview.html"
     jobs: tuple[JobLine, ...]
     paging: Paging
 
@@ -154,10 +171,10 @@ class Fact:
 class JobPage(Page):
     """One job: its grid, its chunks as a table, its runs, its history and its settings."""
 
+    template: ClassVar[str] = "job.html"
     line: JobLine
     problems: tuple[Problem, ...]
-    chosen_state: str
-    part: str
+    choice: Choice
     states: tuple[str, ...]
     tasks: tuple[TaskLine, ...]
     paging: Paging
@@ -171,6 +188,7 @@ class JobPage(Page):
 class Failure(Page):
     """A page that can't be shown, and why."""
 
+    template: ClassVar[str] = "failure.html"
     sentence: str
     remedy: str
 
@@ -214,15 +232,20 @@ def job_page(found: Row, tasks: Sequence[Row], runs: Sequence[Row], choice: Choi
     status, job = found["status"], found["job"]["id"]
     line = job_line({"job": job, "state": found["state"], "status": status, "failing_since": found["failing_since"]})
     counts = {it.state: it.count for it in line.bar}
-    total = None if choice.part else counts.get(choice.state, 0) if choice.state else line.total
+    total = (
+        None
+        if choice.first or choice.last or choice.part
+        else counts.get(choice.state, 0)
+        if choice.state
+        else line.total
+    )
     return JobPage(
         job,
         "jobs",
         path,
         line=line,
         problems=tuple(it for it in problems(status) if it.kind not in ("rate", "breaker", "failed", "running")),
-        chosen_state=choice.state,
-        part=choice.part,
+        choice=choice,
         states=CHOICES,
         tasks=tuple(map(_task_line, tasks)),
         paging=paging(choice.offset, len(tasks), choice.limit, total),

@@ -1,15 +1,23 @@
-"""The pages: each handler reads the database, makes a view model, and renders its template."""
+"""The pages: each handler reads the database and makes a view model."""
 
+import asyncio
 import math
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from opendataflow.dashboard.access import Handler
+from opendataflow.dashboard.details import chunk_page, dataset_page, run_page
+from opendataflow.dashboard.finding import found_page, pipelines_page
+from opendataflow.dashboard.graph import graph_page
 from opendataflow.dashboard.grid import Cells
+from opendataflow.dashboard.logs import read_log
 from opendataflow.dashboard.models import CHOICES, Choice, Failure, Overview, Page, job_line, job_page, paging
 from opendataflow.dashboard.templating import render
 from opendataflow.errors import DataflowError, InvalidInput, UnknownThing, Unreachable
+from opendataflow.names import ChunkStatus
 from opendataflow.store import dashboard
+from opendataflow.store.dashboard import Part
 from opendataflow.store.database import Database
 
 DATABASE: web.AppKey[Database] = web.AppKey("database", Database)
@@ -19,12 +27,33 @@ _JOBS = 50
 _TASKS = 25
 _RUNS = 10
 _IDS = 500
+_CHUNKS = 50
+_FOUND = 20
+_NEWEST_RUN = 2**63 - 1
 _MOST_OFFSET = 10_000_000
 
+Maker = Callable[[web.Request], Awaitable[Page]]
 
-def show(template: str, page: Page, status: int = 200) -> web.Response:
-    """Return the answer with a rendered page."""
-    return web.Response(text=render(template, page), content_type="text/html", status=status)
+
+def _page(path: str) -> Callable[[Maker], Maker]:
+    """Register a function that makes a page. A browser that has the page of this version gets 304."""
+
+    def register(make: Maker) -> Maker:
+        async def answer(request: web.Request) -> web.Response:
+            version = await dashboard.version(request.app[DATABASE])  # before the rest: never newer than the page
+            if request.headers.get("If-None-Match") == f'"{version}"':
+                return web.Response(status=304)
+            return show(await make(request), version)
+
+        ROUTES.get(path)(answer)
+        return make
+
+    return register
+
+
+def show(page: Page, version: str = "", status: int = 200) -> web.Response:
+    """Return the answer with a rendered page. `version`: of the state that it shows; empty: read it again."""
+    return web.Response(text=render(page, "" if page.is_moving else version), content_type="text/html", status=status)
 
 
 def text_of(request: web.Request, name: str) -> str:
@@ -68,48 +97,70 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 def _failure(request: web.Request, status: int, sentence: str, remedy: str) -> web.Response:
     titles = {503: "The database does not answer", 404: "Not found", 400: "Not understood"}
     page = Failure(titles.get(status, "Not possible"), "", str(request.rel_url), sentence, remedy)
-    return show("failure.html", page, status)
+    return show(page, status=status)
 
 
-@ROUTES.get("/")
-async def overview(request: web.Request) -> web.Response:
-    """Show all jobs, those that fail first."""
+@_page("/")
+async def overview(request: web.Request) -> Page:
+    """Make the page with all jobs, those that fail first."""
     offset = offset_of(request)
     rows = await dashboard.jobs(request.app[DATABASE], offset, _JOBS)
-    total = rows[0]["jobs"] if rows else 0
-    page = Overview(
-        "Jobs", "jobs", str(request.rel_url), tuple(map(job_line, rows)), paging(offset, len(rows), _JOBS, total)
-    )
-    return show("overview.html", page)
+    shown = paging(offset, len(rows), _JOBS, rows[0]["jobs"] if rows else 0)
+    return Overview("Jobs", "jobs", str(request.rel_url), tuple(map(job_line, rows)), shown)
 
 
-@ROUTES.get("/job")
-async def job(request: web.Request) -> web.Response:
-    """Show one job: its grid, its chunks as a table, its runs, its history and its settings."""
+@_page("/graph")
+async def graph(request: web.Request) -> Page:
+    """Make the page with the graph of all data sets and jobs."""
+    return graph_page(await dashboard.graph(request.app[DATABASE]), str(request.rel_url))
+
+
+@_page("/pipelines")
+async def pipelines(request: web.Request) -> Page:
+    """Make the page with the pipelines of all jobs."""
+    return pipelines_page(await dashboard.pipelines(request.app[DATABASE]), str(request.rel_url))
+
+
+@_page("/search")
+async def search(request: web.Request) -> Page:
+    """Make the page with everything that has a text in its id."""
+    text = text_of(request, "text").strip()
+    found = await dashboard.search(request.app[DATABASE], text, _FOUND + 1) if text else []
+    return found_page(found, text, _FOUND, str(request.rel_url))
+
+
+@_page("/job")
+async def job(request: web.Request) -> Page:
+    """Make the page of a job: its grid, its chunks as a table, its runs, its history and its settings."""
     database, name = request.app[DATABASE], text_of(request, "id")
     choice = _choice(request)
     found = await dashboard.job(database, name)
     if found is None:
         raise UnknownThing(f"there is no job {name}")
     stale = choice.state == "STALE" if choice.state in ("DONE", "STALE") else None
-    state = "DONE" if choice.state == "STALE" else choice.state
-    chosen = dashboard.TaskFilter(state or None, stale, choice.part or None)
-    tasks = await dashboard.tasks(database, name, chosen, choice.offset, choice.limit)
+    state = "DONE" if choice.state == "STALE" else choice.state or None
+    tasks = await dashboard.tasks(database, name, state, stale, _part(request), choice.offset, choice.limit)
     runs = await dashboard.runs(database, name, None, _RUNS)
-    return show("job.html", job_page(found, tasks, runs, choice, str(request.rel_url)))
+    return job_page(found, tasks, runs, choice, str(request.rel_url))
 
 
 def _choice(request: web.Request) -> Choice:
     state = text_of(request, "state")
     if state and state not in CHOICES:
         raise InvalidInput(f"`state` is one of {', '.join(CHOICES)}")
-    return Choice(state, text_of(request, "part"), offset_of(request), _TASKS)
+    first, last, part = (text_of(request, name) for name in ("first", "last", "part"))
+    return Choice(state, first, last, part, offset_of(request), _TASKS)
+
+
+def _part(request: web.Request) -> Part:
+    first, last, text = (text_of(request, name) or None for name in ("first", "last", "part"))
+    return Part(first, last, text)
 
 
 @ROUTES.get("/cells")
 async def cells(request: web.Request) -> web.Response:
     """Return one letter for each chunk of a job. The browser asks again with the tag of what it has."""
-    found, wait = await request.app[CELLS].of_job(text_of(request, "job"))
+    found, wait = await request.app[CELLS].of_job(text_of(request, "job"), _part(request))
     headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
     if wait:
         headers["Retry-After"] = str(math.ceil(wait))
@@ -121,5 +172,44 @@ async def cells(request: web.Request) -> web.Response:
 @ROUTES.get("/ids")
 async def ids(request: web.Request) -> web.Response:
     """Return the data ids of a job at the positions of its grid, a block at a time."""
-    found = await dashboard.ids(request.app[DATABASE], text_of(request, "job"), offset_of(request), _IDS)
-    return web.json_response(found)
+    database, job = request.app[DATABASE], text_of(request, "job")
+    return web.json_response(await dashboard.ids(database, job, _part(request), offset_of(request), _IDS))
+
+
+@_page("/chunk")
+async def chunk(request: web.Request) -> Page:
+    """Make the page of a chunk: why it does not run, the five answers, its versions, its attempts and its log."""
+    database, job, data_id = request.app[DATABASE], text_of(request, "job"), text_of(request, "id")
+    found = await dashboard.chunk(database, job, data_id)
+    if found is None:
+        raise UnknownThing(f"job {job} has no task for {data_id}")
+    runs = await dashboard.runs(database, job, data_id, _RUNS)
+    last = await dashboard.run(database, runs[0]["run"]) if runs else None
+    log = await asyncio.to_thread(read_log, last["log"]) if last else None
+    return chunk_page(found, runs, last, log, str(request.rel_url))
+
+
+@_page("/run")
+async def run(request: web.Request) -> Page:
+    """Make the page of a run: how it ended, what it read and wrote, its steps and its log."""
+    text = text_of(request, "id")
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else _NEWEST_RUN + 1
+    found = await dashboard.run(request.app[DATABASE], number) if number <= _NEWEST_RUN else None
+    if found is None:
+        raise UnknownThing(f"there is no run {text}")
+    log = await asyncio.to_thread(read_log, found["log"])
+    return run_page(found, log, str(request.rel_url))
+
+
+@_page("/dataset")
+async def dataset(request: web.Request) -> Page:
+    """Make the page of a data set: its place, its producer, its consumers and its chunks."""
+    database, name, status = request.app[DATABASE], text_of(request, "id"), text_of(request, "status")
+    if status and status not in list(ChunkStatus):
+        raise InvalidInput(f"`status` is one of {', '.join(ChunkStatus)}")
+    found = await dashboard.dataset(database, name)
+    if found is None:
+        raise UnknownThing(f"there is no data set {name}")
+    choice = Choice(status, part=text_of(request, "part"), offset=offset_of(request), limit=_CHUNKS)
+    chunks = await dashboard.chunks(database, name, status or None, choice.part or None, choice.offset, _CHUNKS)
+    return dataset_page(found, chunks, choice, str(request.rel_url))

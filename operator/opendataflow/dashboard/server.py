@@ -11,6 +11,7 @@ from aiohttp import web
 
 from opendataflow.dashboard.access import HOST, LaptopAccess, add_headers
 from opendataflow.dashboard.grid import Cells
+from opendataflow.dashboard.live import CHANGES, Changes, events
 from opendataflow.dashboard.pages import CELLS, DATABASE, ROUTES, answer_errors
 from opendataflow.errors import Refused
 from opendataflow.store.database import Database
@@ -23,11 +24,22 @@ _MOST_BYTES = 16 * 1024
 def application(database: Database, access: LaptopAccess) -> web.Application:
     """Return the application over one database."""
     app = web.Application(middlewares=[access.check, answer_errors], client_max_size=_MOST_BYTES)
-    app[DATABASE], app[CELLS] = database, Cells(database)
+    app[DATABASE], app[CELLS], app[CHANGES] = database, Cells(database), Changes(database)
     app.on_response_prepare.append(add_headers)
+    app.on_startup.append(_start)
+    app.on_shutdown.append(_stop)
     app.add_routes(ROUTES)
+    app.router.add_get("/events", events, allow_head=False)
     app.router.add_static("/static", STATIC)
     return app
+
+
+async def _start(app: web.Application) -> None:
+    app[CHANGES].start()
+
+
+async def _stop(app: web.Application) -> None:
+    await app[CHANGES].close()
 
 
 async def serve(database: Database, port: int, note: Callable[[str], object]) -> None:

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from opendataflow.core.text.moments import shown
+from opendataflow.dashboard.models import Page
 from opendataflow.stdio import visible
 
 
@@ -51,6 +52,6 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def render(template: str, page: object) -> str:
-    """Return the HTML of a page. `page`: its view model, the only variable of the template."""
-    return _TEMPLATES.get_template(template).render(page=page)
+def render(page: Page, version: str = "") -> str:
+    """Return the HTML of a page. The template has two variables: the view model, and the version of the state."""
+    return _TEMPLATES.get_template(page.template).render(page=page, version=version)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.e2e.dashboard.browser import WITHOUT_BROWSER
+from tests.e2e.dashboard.browser import WITHOUT_BROWSER, chromium
 from tests.e2e.dashboard.serving import Dashboard, dashboard, write_story
 from tests.left_out import report_left_out
 from tests.sql.conftest import Connection, open_connection
@@ -16,6 +17,13 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Report at the end that no browser was available."""
     yield
     report_left_out(session, WITHOUT_BROWSER, "TESTS IN A BROWSER WERE LEFT OUT")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser."""
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from playwright.sync_api import Page
@@ -16,7 +17,7 @@ from tests.e2e.dashboard.browser import NARROW, WIDE, chromium, visiting
 from tests.e2e.dashboard.serving import dashboard, paths, write_story
 from tests.sql.conftest import open_connection
 
-STYLES = {
+STYLES: dict[str, dict[str, Any]] = {
     "light": {"viewport": WIDE, "color_scheme": "light"},
     "dark": {"viewport": WIDE, "color_scheme": "dark"},
     "narrow": {"viewport": NARROW, "color_scheme": "light"},
@@ -27,7 +28,9 @@ def shoot(page: Page, root: str, folder: Path, style: str) -> None:
     """Write one picture for each page."""
     for name, path in {**paths(), "grid": "/job?id=import"}.items():
         page.goto(root + path)
-        page.wait_for_load_state("networkidle")
+        page.wait_for_selector("body[data-live=current]")
+        if name in ("job", "grid"):
+            page.wait_for_selector(".gridbox[data-drawn]")
         page.screenshot(
             path=folder / f"{name}-{style}.png", full_page=style == "narrow" or name not in ("overview", "grid")
         )

@@ -74,6 +74,13 @@ class Dashboard:
         found = self.ask(f"/?{self.url.partition('?')[2]}").headers["Set-Cookie"]
         return found.partition(";")[0]
 
+    def end(self) -> None:
+        """End it as Ctrl-C does."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        if self.process.stdout and not self.process.stdout.closed:
+            self.process.communicate(timeout=60)
+
     def page(self, path: str) -> str:
         """Return a page as a browser with the cookie reads it."""
         answer = self.ask(path, Cookie=self.cookie())
@@ -92,14 +99,21 @@ def dashboard(dsn: str, home: Path) -> Iterator[Dashboard]:
     try:
         yield Dashboard(found[0], process)
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        Dashboard(found[0], process).end()
 
 
 def paths() -> dict[str, str]:
     """Every page of the story, by its name."""
-    return {"overview": "/", "job": "/job?id=delay"}
+    return {
+        "overview": "/",
+        "job": "/job?id=delay",
+        "chunk": "/chunk?job=delay&id=2013-07",
+        "run": "/run?id=7",
+        "dataset": "/dataset?id=delays",
+        "graph": "/graph",
+        "pipelines": "/pipelines",
+        "search": "/search?text=2013-0",
+    }
 
 
 def write_story(db: Connection, *, hostile: bool = True, big: int = 0) -> None:
@@ -124,10 +138,35 @@ def write_story(db: Connection, *, hostile: bool = True, big: int = 0) -> None:
         graph.end(db, run, "DONE")
     graph.ask(db, "publish", "flights", MONTHS[0])
     graph.ask(db, "hold", "delay", MONTHS[10])
+    _write_pipeline(db, lease)
     if hostile:
         _write_hostile(db, lease)
     if big:
         _write_big(db, lease, big)
+
+
+def _write_pipeline(db: Connection, lease: str) -> None:
+    job = graph.job("carriers", ["report"], ["carriers"], retry_limit=0, pipeline="carriers", tests="subject")
+    graph.apply(db, [graph.dataset("carriers")], [job])
+    [first, second, _] = graph.claim(db, lease, "carriers", 3)
+    steps = [
+        {"ordinal": 1, "name": "read report", "status": "DONE", "rows": 27004, "seconds": 1.4},
+        {
+            "ordinal": 2,
+            "name": "drop_cancelled",
+            "status": "DONE",
+            "rows": 26483,
+            "seconds": 0.2,
+            "stdout": "521 dropped\n",
+        },
+        {"ordinal": 3, "name": "mean_by_carrier", "status": "DONE", "rows": 16, "seconds": 2.1},
+        {"ordinal": 4, "name": "write carriers", "status": "DONE", "rows": 16, "seconds": 0.6},
+    ]
+    graph.end(db, first, "DONE", steps=steps, metrics={"rows": 16, "commit": "4f0c9d1e77aa31c0b5d2"})
+    error = 'KeyError: no column carrier\n  File "steps.py", line 12, in mean_by_carrier'
+    failed = [*steps[:2], {"ordinal": 3, "name": "mean_by_carrier", "status": "FAILED", "error": error}]
+    failed.append({"ordinal": 4, "name": "write carriers", "status": "SKIPPED"})
+    graph.end(db, second, "FAILED", message="step mean_by_carrier: no column carrier", steps=failed)
 
 
 def _write_hostile(db: Connection, lease: str) -> None:

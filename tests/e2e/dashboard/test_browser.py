@@ -6,14 +6,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.e2e.dashboard.browser import NARROW, WIDE, chromium, visiting
+from tests.e2e.dashboard.browser import NARROW, WIDE, visiting
 from tests.e2e.dashboard.serving import HOSTILE, Dashboard, paths
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +128,41 @@ def test_without_scripts_every_page_has_its_content(browser: Browser, served: Da
             page.goto(served.root + path)
             assert len(page.locator("main").inner_text()) > 40
         assert page.locator("footer").filter(visible=True).inner_text() == "Times are in the server’s time zone."
+
+
+def test_the_grid_has_only_the_chunks_of_a_range(tab: Page, served: Dashboard) -> None:
+    tab.goto(f"{served.root}/job?id=delay")
+    tab.get_by_label("From").fill("2013-03")
+    tab.get_by_label("to", exact=True).fill("2013-05")
+    tab.get_by_role("button", name="Filter").click()
+    tab.wait_for_selector(".gridbox[data-drawn='3']")
+    tab.locator(".cells").focus()
+    tab.keyboard.press("End")
+    expect(tab.locator("#cell")).to_have_text("2013-05: DONE")
+    expect(tab.get_by_role("region", name="Table of chunks").locator("tbody tr")).to_have_count(3)
+
+
+def test_a_search_leads_to_a_chunk_and_the_back_button_to_the_search(tab: Page, served: Dashboard) -> None:
+    tab.set_viewport_size(WIDE)
+    tab.goto(served.root)
+    tab.get_by_label("Search by id").fill("2013-07")
+    tab.keyboard.press("Enter")
+    tab.get_by_role("row", name="delay FAILED").get_by_role("link").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("2013-07")
+    tab.go_back()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("Search")
+
+
+def test_a_box_of_the_graph_leads_to_its_page_by_keyboard_alone(tab: Page, served: Dashboard) -> None:
+    tab.goto(f"{served.root}/graph")
+    tab.get_by_role("link", name="job summary").focus()
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("heading", level=1)).to_have_text("summary")
+
+
+def test_a_command_is_copied(browser: Browser, served: Dashboard) -> None:
+    with visiting(browser, served, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{served.root}/chunk?job=delay&id=2013-07")
+        page.get_by_role("button", name="Copy").first.click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == "dataflow why delay 2013-07"

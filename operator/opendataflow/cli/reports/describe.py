@@ -8,8 +8,8 @@ import typer
 from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, echo, print_document
-from opendataflow.cli.reports.logs import is_in_pod, pod_of
 from opendataflow.cli.reports.status import job_status
+from opendataflow.core.runs.logs import is_in_pod, pod_of
 from opendataflow.core.status.forced_runs import forced_evidence
 from opendataflow.core.status.inputs_behind import changes_evidence
 from opendataflow.core.status.places import place

@@ -8,7 +8,6 @@ import codecs
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +16,11 @@ from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.cli.reports.status import task_status
+from opendataflow.core.runs.logs import is_in_pod, log_file, pod_of
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.keys import bare
-from opendataflow.launch.process.folder import LOG
-from opendataflow.names import RunState, pod_name, run_name
+from opendataflow.names import RunState
 from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
@@ -84,22 +82,6 @@ def _document(run: Row, step: str | None) -> Row:
         text = "".join(f"{line}\n" for line in _lines_of_step(text, step))
     same = {name: run[name] for name in ("run", "job", "data_id", "attempt", "state", "message")}
     return {**same, "step": step, "whole": whole, "log": text}
-
-
-def log_file(run: Row) -> Path:
-    """Return the path of the whole log on the machine of the run. The file exists while the run is active."""
-    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(bare(run['job']), run['run'])}/{LOG}")
-
-
-def is_in_pod(run: Row) -> bool:
-    """Return whether a run is a pod: instead of a folder it has a namespace."""
-    return "/" not in run["runs_home"]
-
-
-def pod_of(run: Row) -> str:
-    """Return the namespace and the name of a run's pod, as arguments of kubectl."""
-    name = pod_name(bare(run["job"]), run["run"], str(run["nonce"]))
-    return f"--namespace {run['runs_home']} {name}" if run["runs_home"] else name
 
 
 async def _follow(store: Store, run: Row) -> Row:

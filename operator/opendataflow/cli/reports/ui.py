@@ -10,7 +10,7 @@ from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import echo
 from opendataflow.settings import read_settings
 
-_CONNECTIONS = 4
+_CONNECTIONS = 5  # one of them listens
 
 
 @app.command("ui")

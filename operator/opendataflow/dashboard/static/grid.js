@@ -40,7 +40,8 @@ class Grid {
     const answer = await fetch(this.box.dataset.cells, { headers: { Accept: "application/octet-stream" } });
     if (!answer.ok) return;
     const wait = answer.headers.get("Retry-After");
-    if (wait) setTimeout(() => this.load(), 1000 * Number(wait));
+    clearTimeout(this.timer);
+    if (wait && !document.hidden) this.timer = setTimeout(() => this.load(), 1000 * Number(wait));
     const cells = new Uint8Array(await answer.arrayBuffer());
     if (cells.length !== this.cells.length) this.blocks.clear();
     this.cells = cells;
@@ -152,9 +153,10 @@ class Grid {
   key(event) {
     if (event.ctrlKey || event.altKey || event.metaKey) return;
     const last = this.cells.length - 1, page = this.columns * Math.max(1, Math.floor(388 / this.size));
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page, Home: -last, End: last };
-    if (event.key in steps && last >= 0) {
-      const n = Math.min(Math.max(this.at < 0 ? 0 : this.at + steps[event.key], 0), last);
+    const at = Math.max(this.at, 0), down = this.columns;
+    const goals = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - down, ArrowDown: at + down, PageUp: at - page, PageDown: at + page, Home: 0, End: last };
+    if (event.key in goals && last >= 0) {
+      const n = this.at < 0 && event.key.startsWith("Arrow") ? 0 : Math.min(Math.max(goals[event.key], 0), last);
       this.show(n);
       this.point(n);
     } else if (event.key === "f") {
@@ -170,3 +172,4 @@ class Grid {
 
 const grids = [...document.querySelectorAll(".gridbox")].map((box) => new Grid(box));
 for (const grid of grids) grid.load();
+document.addEventListener("changed", () => grids.forEach((grid) => grid.load()));

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opendataflow.core.pipelines.report import LARGEST_FILE
+from opendataflow.core.runs.logs import LOG
 from opendataflow.names import REPORT_FILE, REUSABLE_FILE, UNUSED_FILE
 
-LOG = "output.log"
 RECORD = "process"
 CONTEXT = "context.json"
 HOLDER = "holder"
