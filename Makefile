@@ -8,8 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes need exclusive use of their cluster: they run in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines bench-warm \
-	crds screenshots format lock lock-images images clean
+.PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines bench-warm bench-ui \
+	crds screenshots readme-pictures format lock lock-images images clean
 
 install: .venv/installed
 
@@ -90,10 +90,20 @@ bench-pipelines: install
 bench-warm: install
 	$(BIN)/python -m tests.bench.warm
 
+# Measures the dashboard against its goals, also as Chromium paints it. Takes about five minutes.
+bench-ui: install
+	$(BIN)/python -m tests.bench.ui
+
 # Writes pictures of every page of the dashboard, light, dark and narrow, into a folder. It needs Chromium.
 PICTURES ?= screenshots
 screenshots: install
 	$(BIN)/python -m tests.e2e.dashboard.screenshots $(PICTURES)
+
+# Writes the pictures of the README again.
+readme-pictures: screenshots
+	cp $(PICTURES)/overview-light.png docs/pictures/overview.png
+	cp $(PICTURES)/grid-light.png docs/pictures/job.png
+	cp $(PICTURES)/answer-light.png docs/pictures/chunk.png
 
 # Generates the custom resource definitions and the reference, from the models, the commands and the chart's values.
 crds: install

@@ -18,6 +18,7 @@ from opendataflow.dashboard.server import application
 from opendataflow.dashboard.templating import link
 from opendataflow.stdio import visible
 from opendataflow.store.database import Database
+from opendataflow.store.store import Store
 from tests.sql import graph
 from tests.sql.conftest import Connection
 
@@ -82,8 +83,8 @@ def site(lasting_dsn: str, shared: Connection) -> Iterator[Site]:
         access = LaptopAccess()
 
         async def begin() -> tuple[Database, TestClient[Any, Any]]:
-            database = await Database.open(lambda: lasting_dsn, 2)
-            client = TestClient(TestServer(application(database, access), host=HOST))
+            database = await Store.open(lambda: lasting_dsn, 2)
+            client = TestClient(TestServer(application(database, access, "a person"), host=HOST))
             await client.start_server()
             async with client.get("/", params={"token": access.token}) as answer:
                 assert answer.status == 200
@@ -123,6 +124,7 @@ def write(site: Site, data_id: str, text: str) -> dict[str, str]:
         "job": link("job", id=job, part=data_id, state="FAILED"),
         "chunk": link("chunk", job=job, id=data_id),
         "run": link("run", id=run["run"]),
+        "action": link("act", owner=job, verb="resubmit", id=data_id),
         "dataset": link("dataset", id=output, part=data_id),
     }
 
@@ -147,7 +149,7 @@ def test_markup_is_text_on_every_page(
         page = site.page(path)
         assert page.elements - harmless[name] == set(), name
         assert all(re.match(r"/(?!/)|#main$", address) for address in page.addresses), name
-        if name in ("chunk", "run", "job"):
+        if name in ("chunk", "run", "job", "action"):
             assert lines(data_id) in lines(page.text), name
         if name in ("chunk", "run"):
             assert lines(text) in lines(page.text), name

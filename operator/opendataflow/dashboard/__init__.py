@@ -1,1 +1,1 @@
-"""The dashboard: pages over the state database for a browser on this machine. It reads, and never changes anything."""
+"""The dashboard: pages over the state database for a browser on this machine, and forms that act like commands."""

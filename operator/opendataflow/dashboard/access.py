@@ -1,4 +1,4 @@
-"""Who may read the dashboard on a laptop: a browser on this machine that has opened the printed URL.
+"""Who may use the dashboard on a laptop: a browser on this machine that has opened the printed URL.
 
 The URL has a random token. It is exchanged for a cookie, so that the token stays in no address bar. Only loopback names
 are accepted as the host: otherwise a web page whose name resolves to 127.0.0.1 could read the answers.
@@ -25,7 +25,7 @@ _HEADERS = {
     "Server": "OpenDataFlow",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers report no origin of a form
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -48,6 +48,8 @@ class LaptopAccess:
         """Answer a request from this machine with the cookie. Exchange a valid token for the cookie."""
         if not _is_loopback(request.host):
             return _refuse(403, "this dashboard answers only to 127.0.0.1 and localhost")
+        if request.method not in ("GET", "HEAD") and not _is_own_form(request):
+            return _refuse(403, "only a page of this dashboard can send a form to it")
         cookie = f"dataflow_ui_{_port(request)}"
         if hmac.compare_digest(request.cookies.get(cookie, "").encode(), self._session.encode()):
             return await handler(request)
@@ -71,6 +73,12 @@ def _is_loopback(host: str) -> bool:
         return urlsplit(f"//{host}").hostname in _LOOPBACK
     except ValueError:
         return False
+
+
+def _is_own_form(request: web.Request) -> bool:
+    """Return whether a browser reports that a form is of this site. A program that is no browser reports nothing."""
+    site, origin = request.headers.get("Sec-Fetch-Site", "same-origin"), request.headers.get("Origin")
+    return site == "same-origin" and origin in (None, f"http://{request.host}")
 
 
 def _port(request: web.Request) -> int:

@@ -9,7 +9,20 @@ from opendataflow.core.runs.logs import is_in_pod, pod_of
 from opendataflow.core.status.inspection import InspectionAnswer, inspection_answers
 from opendataflow.core.status.places import place
 from opendataflow.core.text.explain import counted, describe_reported, duration, explain, shell_command
-from opendataflow.dashboard.models import Choice, Event, Fact, Page, Paging, Row, RunLine, events, paging, run_line
+from opendataflow.dashboard.models import (
+    CHUNK_VERBS,
+    TASK_VERBS,
+    Choice,
+    Event,
+    Fact,
+    Page,
+    Paging,
+    Row,
+    RunLine,
+    events,
+    paging,
+    run_line,
+)
 from opendataflow.names import RunState, TaskState
 
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.HELD, TaskState.SKIPPED)
@@ -67,6 +80,7 @@ class ChunkPage(Page):
     log_run: int | None
     events: tuple[Event, ...]
     commands: tuple[str, ...]
+    verbs: tuple[str, ...] = TASK_VERBS
 
     @property
     def is_moving(self) -> bool:
@@ -127,6 +141,7 @@ class DatasetPage(Page):
     paging: Paging
     events: tuple[Event, ...]
     command: str
+    verbs: tuple[str, ...] = CHUNK_VERBS
 
 
 def chunk_page(found: Row, runs: Sequence[Row], last: Row | None, log: Log | None, path: str) -> ChunkPage:

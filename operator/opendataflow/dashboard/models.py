@@ -9,6 +9,7 @@ from opendataflow.core.status.places import place
 from opendataflow.core.text.explain import breaker_sentence, duration, failed_sentence, shell_command
 from opendataflow.core.text.moments import rate
 from opendataflow.core.text.progress import status_lines
+from opendataflow.core.text.verbs import VERB
 from opendataflow.names import TaskState
 
 Row = Mapping[str, Any]
@@ -26,6 +27,8 @@ STATES = (
 """States in the order of bars and legends."""
 CHOICES = ("DONE", "STALE", *map(str, STATES[1:]))
 """States to filter by. Stale chunks are DONE, and have a colour of their own."""
+TASK_VERBS = tuple(name for name, verb in VERB.items() if verb.tasks)
+CHUNK_VERBS = tuple(name for name, verb in VERB.items() if verb.chunks)
 BAR_WIDTH = 1000
 _MOVING = (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING)
 
@@ -182,6 +185,9 @@ class JobPage(Page):
     events: tuple[Event, ...]
     settings: tuple[Fact, ...]
     command: str
+    verbs: tuple[str, ...]
+    parallelism: int
+    descending: bool
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,9 @@ def job_page(found: Row, tasks: Sequence[Row], runs: Sequence[Row], choice: Choi
         events=events(found["events"]),
         settings=tuple(_settings(found)),
         command=shell_command("status", job),
+        verbs=TASK_VERBS,
+        parallelism=found["job"]["parallelism"],
+        descending=found["job"]["descending"],
     )
 
 

@@ -14,23 +14,27 @@ from opendataflow.dashboard.grid import Cells
 from opendataflow.dashboard.logs import read_log
 from opendataflow.dashboard.models import CHOICES, Choice, Failure, Overview, Page, job_line, job_page, paging
 from opendataflow.dashboard.templating import render
-from opendataflow.errors import DataflowError, InvalidInput, UnknownThing, Unreachable
+from opendataflow.errors import DataflowError, InvalidInput, Refused, UnknownThing, Unreachable
 from opendataflow.names import ChunkStatus
 from opendataflow.store import dashboard
 from opendataflow.store.dashboard import Part
 from opendataflow.store.database import Database
 
+TOKEN: web.AppKey[str] = web.AppKey("token", str)
+"""The token of the forms; empty if the dashboard only reads."""
+CHOSEN = ("state", "first", "last", "part")
+"""The parameters that choose tasks of a job."""
 DATABASE: web.AppKey[Database] = web.AppKey("database", Database)
 CELLS: web.AppKey[Cells] = web.AppKey("cells", Cells)
 ROUTES = web.RouteTableDef()
-_JOBS = 50
+_JOBS = 30
 _TASKS = 25
 _RUNS = 10
 _IDS = 500
 _CHUNKS = 50
 _FOUND = 20
 _NEWEST_RUN = 2**63 - 1
-_MOST_OFFSET = 10_000_000
+_MOST_NUMBER = 10_000_000
 
 Maker = Callable[[web.Request], Awaitable[Page]]
 
@@ -43,7 +47,7 @@ def _page(path: str) -> Callable[[Maker], Maker]:
             version = await dashboard.version(request.app[DATABASE])  # before the rest: never newer than the page
             if request.headers.get("If-None-Match") == f'"{version}"':
                 return web.Response(status=304)
-            return show(await make(request), version)
+            return show(request, await make(request), version)
 
         ROUTES.get(path)(answer)
         return make
@@ -51,9 +55,10 @@ def _page(path: str) -> Callable[[Maker], Maker]:
     return register
 
 
-def show(page: Page, version: str = "", status: int = 200) -> web.Response:
+def show(request: web.Request, page: Page, version: str = "", status: int = 200) -> web.Response:
     """Return the answer with a rendered page. `version`: of the state that it shows; empty: read it again."""
-    return web.Response(text=render(page, "" if page.is_moving else version), content_type="text/html", status=status)
+    text = render(page, "" if page.is_moving else version, request.app[TOKEN])
+    return web.Response(text=text, content_type="text/html", status=status)
 
 
 def text_of(request: web.Request, name: str) -> str:
@@ -66,9 +71,13 @@ def text_of(request: web.Request, name: str) -> str:
 
 def offset_of(request: web.Request) -> int:
     """Return the number of entries before the page. Raise InvalidInput if it is no small number."""
-    text = request.query.get("from", "0")
-    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= _MOST_OFFSET and len(text) < 9):
-        raise InvalidInput(f"`from` is a number of at most {_MOST_OFFSET}")
+    return number_of(request.query.get("from", "0"), "from")
+
+
+def number_of(text: str, name: str) -> int:
+    """Return a number. Raise InvalidInput if the parameter with this name is no small number."""
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= _MOST_NUMBER and len(text) < 9):
+        raise InvalidInput(f"`{name}` is a number of at most {_MOST_NUMBER}")
     return int(text)
 
 
@@ -80,14 +89,14 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        known = (
-            f"There is no page {request.path}" if error.status == 404 else f"{error.reason}: the dashboard only reads"
-        )
+        known = f"There is no page {request.path}" if error.status == 404 else error.reason
         return _failure(request, error.status, known, "Start with the list of jobs.")
     except UnknownThing as error:
         return _failure(request, 404, str(error), "It may have been deleted, or its id was typed wrong.")
     except InvalidInput as error:
         return _failure(request, 400, str(error), "Start with the list of jobs.")
+    except Refused as error:
+        return _failure(request, 409, str(error), "Nothing was changed.")
     except Unreachable as error:
         return _failure(request, 503, str(error), "This page loads again as soon as the database answers.")
     except DataflowError as error:
@@ -97,7 +106,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 def _failure(request: web.Request, status: int, sentence: str, remedy: str) -> web.Response:
     titles = {503: "The database does not answer", 404: "Not found", 400: "Not understood"}
     page = Failure(titles.get(status, "Not possible"), "", str(request.rel_url), sentence, remedy)
-    return show(page, status=status)
+    return show(request, page, status=status)
 
 
 @_page("/")
@@ -133,34 +142,41 @@ async def search(request: web.Request) -> Page:
 async def job(request: web.Request) -> Page:
     """Make the page of a job: its grid, its chunks as a table, its runs, its history and its settings."""
     database, name = request.app[DATABASE], text_of(request, "id")
-    choice = _choice(request)
+    choice = choice_of(request)
     found = await dashboard.job(database, name)
     if found is None:
         raise UnknownThing(f"there is no job {name}")
-    stale = choice.state == "STALE" if choice.state in ("DONE", "STALE") else None
-    state = "DONE" if choice.state == "STALE" else choice.state or None
-    tasks = await dashboard.tasks(database, name, state, stale, _part(request), choice.offset, choice.limit)
+    state, stale = state_of(choice)
+    tasks = await dashboard.tasks(database, name, state, stale, part_of(request), choice.offset, choice.limit)
     runs = await dashboard.runs(database, name, None, _RUNS)
     return job_page(found, tasks, runs, choice, str(request.rel_url))
 
 
-def _choice(request: web.Request) -> Choice:
+def state_of(choice: Choice) -> tuple[str | None, bool | None]:
+    """Return the state of the chosen tasks, and whether they are stale. None: it does not matter."""
+    stale = choice.state == "STALE" if choice.state in ("DONE", "STALE") else None
+    return "DONE" if choice.state == "STALE" else choice.state or None, stale
+
+
+def choice_of(request: web.Request) -> Choice:
+    """Return the choice of tasks in an address. Raise InvalidInput for an unknown state."""
     state = text_of(request, "state")
     if state and state not in CHOICES:
         raise InvalidInput(f"`state` is one of {', '.join(CHOICES)}")
-    first, last, part = (text_of(request, name) for name in ("first", "last", "part"))
+    first, last, part = (text_of(request, name) for name in CHOSEN[1:])
     return Choice(state, first, last, part, offset_of(request), _TASKS)
 
 
-def _part(request: web.Request) -> Part:
-    first, last, text = (text_of(request, name) or None for name in ("first", "last", "part"))
+def part_of(request: web.Request) -> Part:
+    """Return the range and the part of the id in an address."""
+    first, last, text = (text_of(request, name) or None for name in CHOSEN[1:])
     return Part(first, last, text)
 
 
 @ROUTES.get("/cells")
 async def cells(request: web.Request) -> web.Response:
     """Return one letter for each chunk of a job. The browser asks again with the tag of what it has."""
-    found, wait = await request.app[CELLS].of_job(text_of(request, "job"), _part(request))
+    found, wait = await request.app[CELLS].of_job(text_of(request, "job"), part_of(request))
     headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
     if wait:
         headers["Retry-After"] = str(math.ceil(wait))
@@ -173,7 +189,7 @@ async def cells(request: web.Request) -> web.Response:
 async def ids(request: web.Request) -> web.Response:
     """Return the data ids of a job at the positions of its grid, a block at a time."""
     database, job = request.app[DATABASE], text_of(request, "job")
-    return web.json_response(await dashboard.ids(database, job, _part(request), offset_of(request), _IDS))
+    return web.json_response(await dashboard.ids(database, job, part_of(request), offset_of(request), _IDS))
 
 
 @_page("/chunk")

@@ -52,6 +52,6 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def render(page: Page, version: str = "") -> str:
-    """Return the HTML of a page. The template has two variables: the view model, and the version of the state."""
-    return _TEMPLATES.get_template(page.template).render(page=page, version=version)
+def render(page: Page, version: str = "", token: str = "") -> str:
+    """Return the HTML of a page. `version`: of the state. `token`: of forms; empty if there are none."""
+    return _TEMPLATES.get_template(page.template).render(page=page, version=version, token=token)

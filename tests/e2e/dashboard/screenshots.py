@@ -26,13 +26,14 @@ STYLES: dict[str, dict[str, Any]] = {
 
 def shoot(page: Page, root: str, folder: Path, style: str) -> None:
     """Write one picture for each page."""
-    for name, path in {**paths(), "grid": "/job?id=import"}.items():
+    for name, path in {**paths(), "grid": "/job?id=import", "answer": paths()["chunk"]}.items():
         page.goto(root + path)
-        page.wait_for_selector("body[data-live=current]")
+        page.wait_for_selector("html[data-script=ready]" if name == "action" else "body[data-live=current]")
         if name in ("job", "grid"):
             page.wait_for_selector(".gridbox[data-drawn]")
         page.screenshot(
-            path=folder / f"{name}-{style}.png", full_page=style == "narrow" or name not in ("overview", "grid")
+            path=folder / f"{name}-{style}.png",
+            full_page=style == "narrow" or name not in ("overview", "grid", "answer"),
         )
 
 

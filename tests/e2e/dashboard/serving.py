@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from tests.e2e.conftest import Program
 from tests.sql import graph
@@ -59,10 +59,11 @@ class Dashboard:
         assert port is not None
         return port
 
-    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        """Send one request without following redirects."""
+    def ask(self, path: str, method: str = "GET", form: Mapping[str, str] | None = None, **headers: str) -> Answer:
+        """Send one request without following redirects. `form`: the fields of its body."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(self.root + path, method=method, headers=names)
+        body = None if form is None else urlencode(form).encode()
+        request = urllib.request.Request(self.root + path, body, method=method, headers=names)
         try:
             with urllib.request.build_opener(_NoRedirects).open(request, timeout=60) as answer:
                 return Answer(answer.status, dict(answer.headers), answer.read())
@@ -89,9 +90,9 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard(dsn: str, home: Path) -> Iterator[Dashboard]:
+def dashboard(dsn: str, home: Path, *options: str) -> Iterator[Dashboard]:
     """Start `dataflow ui` on a free port, and end it as Ctrl-C does."""
-    process = Program(home, dsn).start("ui", "--port", "0")
+    process = Program(home, dsn).start("ui", "--port", "0", *options)
     assert process.stdout is not None
     line = process.stdout.readline()
     found = re.search(r"http://\S+", line)
@@ -113,6 +114,7 @@ def paths() -> dict[str, str]:
         "graph": "/graph",
         "pipelines": "/pipelines",
         "search": "/search?text=2013-0",
+        "action": "/act?owner=delay&verb=resubmit&state=FAILED",
     }
 
 

@@ -15,7 +15,7 @@ from tests.e2e.dashboard.serving import Dashboard, dashboard
 PAGES = ("/", "/static/style.css", "/nowhere", "/job?id=nowhere")
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", [*PAGES, "/events", "/cells?job=delay"])
 def test_without_the_cookie_nothing_is_shown(served: Dashboard, path: str) -> None:
     for answer in (served.ask(path), served.ask(path, Cookie=f"dataflow_ui_{served.port}=guess")):
         assert answer.status == 401
@@ -51,13 +51,14 @@ def test_other_loopback_names_work(served: Dashboard, host: str) -> None:
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("known", [True, False])
 def test_every_answer_has_the_security_headers(served: Dashboard, path: str, known: bool) -> None:
-    headers = served.ask(path, **({"Cookie": served.cookie()} if known else {})).headers
+    answer = served.ask(path, Cookie=served.cookie()) if known else served.ask(path)
+    headers = answer.headers
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert headers["Server"] == "OpenDataFlow"
 

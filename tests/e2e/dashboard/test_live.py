@@ -14,6 +14,7 @@ from tests.e2e.dashboard.serving import Dashboard, dashboard
 from tests.kube.postgres import Server
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
+from tests.waiting import wait_until
 
 JOB = "/job?id=summary"
 CHUNK = "/chunk?job=summary&id=2013-12"
@@ -50,7 +51,7 @@ def test_a_change_is_shown_without_a_reload_and_what_was_typed_stays(
     tab.evaluate("window.same = true")
     graph.ask(story, "hold", "summary", "2013-12")
     expect(tab.get_by_role("row", name="2013-12").get_by_text("HELD")).to_be_visible()
-    tab.wait_for_function("String.fromCharCode(grids[0].cells[11]) === 'H'")
+    wait_until(lambda: tab.evaluate("String.fromCharCode(grids[0].cells[11])") == "H", "the cell has its new state")
     expect(tab.get_by_label("Id contains")).to_have_value("typed")
     assert tab.evaluate("window.same")
 

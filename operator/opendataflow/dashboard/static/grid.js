@@ -23,11 +23,14 @@ class Grid {
     this.cells = new Uint8Array();
     this.blocks = new Map();
     this.at = -1;
+    this.begun = -1;  // where a drag began
     this.zoom = -1;
     this.view.addEventListener("scroll", () => this.draw());
     this.view.addEventListener("keydown", (event) => this.key(event));
-    this.canvas.addEventListener("mousemove", (event) => this.point(this.under(event)));
-    this.canvas.addEventListener("click", (event) => this.open(this.under(event)));
+    this.canvas.addEventListener("pointerdown", (event) => (this.begun = event.button === 0 ? this.under(event) : -1));
+    this.canvas.addEventListener("pointermove", (event) => this.point(this.under(event)));
+    this.canvas.addEventListener("pointerup", (event) => this.choose(this.begun, this.under(event)));
+    this.canvas.addEventListener("pointerleave", () => (this.begun = -1));
     for (const button of box.querySelectorAll("[data-zoom]")) {
       button.addEventListener("click", () => this.resize(this.zoom + Number(button.dataset.zoom)));
     }
@@ -89,7 +92,8 @@ class Grid {
     for (let n = first * columns; n < end; n++) {
       const x = (n % columns) * size, y = (Math.floor(n / columns) - first) * size;
       const letter = this.cells[n];
-      to.globalAlpha = chosen && chosen.charCodeAt(0) !== letter ? 0.18 : 1;
+      const beside = this.begun >= 0 && (n < Math.min(this.begun, this.at) || n > Math.max(this.begun, this.at));
+      to.globalAlpha = beside || (chosen && chosen.charCodeAt(0) !== letter) ? 0.18 : 1;
       to.fillStyle = colours[letter];
       to.fillRect(x, y, size - gap, size - gap);
       if (size >= 11 && letter === 70) this.cross(to, x, y, size - gap);
@@ -136,6 +140,18 @@ class Grid {
     this.draw();
     const id = await this.id(n);
     if (this.at === n) this.line.textContent = `${id ?? n}: ${NAMES[String.fromCharCode(this.cells[n])]}`;
+  }
+
+  // Open a chunk, or choose the range of a drag.
+  async choose(from, to) {
+    this.begun = -1;
+    if (from < 0 || to < 0) return;
+    if (from === to) return this.open(to);
+    const ends = [await this.id(Math.min(from, to)), await this.id(Math.max(from, to))];
+    if (this.box.dataset.order === "descending") ends.reverse();
+    const form = this.box.parentElement.querySelector("form.filter");
+    [form.elements.first.value, form.elements.last.value] = ends;
+    form.requestSubmit();
   }
 
   async open(n) {

@@ -21,6 +21,7 @@ function after(milliseconds) {
 
 // Read the page again, and change what differs. What the reader has typed, opened and focused stays.
 async function refresh() {
+  if (!document.body.dataset.path) return;  // a form, which stays as it was shown
   if (live.reading) {
     live.again = true;
     return;
@@ -68,7 +69,7 @@ function morph(old, now) {
 }
 
 function connect() {
-  if (document.hidden || live.stream) return;
+  if (document.hidden || live.stream || !document.body.dataset.path) return;
   live.stream = new EventSource("/events");
   live.stream.addEventListener("version", () => refresh());
   live.stream.addEventListener("unreachable", (event) => notice(event.data));
