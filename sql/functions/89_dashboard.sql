@@ -28,24 +28,42 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS 
     FROM list_jobs() l WHERE l.job = p_job
 $$;
 
--- Return the tasks of a job in its order, without RETIRED ones. p_from, p_to: the first and the last id in natural order, or null.
--- p_part: a part of the data id in any case, or null.
-CREATE FUNCTION opendataflow.tasks_in_grid(p_job text, p_from text, p_to text, p_part text) RETURNS SETOF opendataflow.task
+-- Return the first and the last sort key of a range of ids in the order of a job; null is no limit.
+CREATE FUNCTION opendataflow.key_range(p_job text, p_from text, p_to text) RETURNS TABLE (low bytea, high bytea)
 LANGUAGE sql STABLE AS $$
-    SELECT t.* FROM opendataflow.task t
-    WHERE t.job = p_job AND t.state <> 'RETIRED' AND (coalesce(p_from, p_to) IS NULL OR opendataflow.in_range(t.data_id, p_from, p_to))
-      AND (p_part IS NULL OR position(lower(p_part) IN lower(t.data_id)) > 0)
+    SELECT CASE WHEN j.descending THEN opendataflow.sort_key(p_to, true) ELSE opendataflow.sort_key(p_from) END,
+           CASE WHEN j.descending THEN opendataflow.sort_key(p_from, true) ELSE opendataflow.sort_key(p_to) END
+    FROM opendataflow.job j WHERE j.id = p_job
+$$;
+
+-- Return the tasks of a job for its grid, without RETIRED ones. p_from, p_to: the first and the last id in natural order, or null.
+-- p_part: a part of the data id in any case, or null. `letter`: see dashboard/grid.py.
+-- One part for each state: the planner merges their indexes in the order of `sort_key`, and sorts nothing.
+CREATE FUNCTION opendataflow.tasks_in_grid(p_job text, p_from text, p_to text, p_part text)
+RETURNS TABLE (letter text, data_id text, sort_key bytea)
+LANGUAGE sql STABLE AS $$
+    SELECT x.letter, x.data_id, x.sort_key FROM (
+        SELECT CASE WHEN t.incomplete THEN 'I' WHEN t.stale THEN 'S' ELSE 'D' END AS letter, t.data_id, t.sort_key
+        FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'DONE'
+        UNION ALL SELECT 'R', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'RUNNING'
+        UNION ALL SELECT 'Q', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'QUEUED'
+        UNION ALL SELECT 'T', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'RETRYING'
+        UNION ALL SELECT 'F', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'FAILED'
+        UNION ALL SELECT 'W', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'WAITING'
+        UNION ALL SELECT 'H', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'HELD'
+        UNION ALL SELECT 'K', t.data_id, t.sort_key FROM opendataflow.task t WHERE t.job = p_job AND t.state = 'SKIPPED') x
+    WHERE x.sort_key >= coalesce((SELECT k.low FROM opendataflow.key_range(p_job, p_from, p_to) k), '')
+      AND x.sort_key <= coalesce((SELECT k.high FROM opendataflow.key_range(p_job, p_from, p_to) k), x.sort_key)
+      AND (p_part IS NULL OR position(lower(p_part) IN lower(x.data_id)) > 0)
 $$;
 
 -- Return the cells of a job's grid: one letter for each task in the order of the job, and the version that they belong to.
--- The letters are those of dashboard/grid.py. For p_from, p_to and p_part see tasks_in_grid().
+-- For p_from, p_to and p_part see tasks_in_grid().
 CREATE FUNCTION opendataflow.dashboard_cells(p_job text, p_from text, p_to text, p_part text) RETURNS TABLE (version text, cells text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
     SELECT dashboard_version(), coalesce((
-        SELECT string_agg(t.letter, '') FROM (
-            SELECT CASE t.state WHEN 'DONE' THEN CASE WHEN t.incomplete THEN 'I' WHEN t.stale THEN 'S' ELSE 'D' END
-                                WHEN 'RETRYING' THEN 'T' WHEN 'SKIPPED' THEN 'K' ELSE left(t.state, 1) END AS letter
-            FROM tasks_in_grid(p_job, p_from, p_to, p_part) t ORDER BY t.sort_key) t), '')
+        SELECT string_agg(t.letter, '')
+        FROM (SELECT g.letter FROM tasks_in_grid(p_job, p_from, p_to, p_part) g ORDER BY g.sort_key) t), '')
 $$;
 
 -- Return the data ids of a job from a position of its grid on.
@@ -55,15 +73,22 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS 
 $$;
 
 -- Return tasks of a job in its order. p_stale: null for all, else whether they are stale. The others: see tasks_in_grid().
+-- The first ones of each state are read by the index over it, so that the first pages of a large job are fast.
 CREATE FUNCTION opendataflow.dashboard_tasks(p_job text, p_state text, p_stale boolean, p_from text, p_to text, p_part text,
                                              p_offset integer, p_limit integer)
 RETURNS TABLE (data_id text, state text, stale boolean, incomplete boolean, attempts integer, due_at timestamptz, run bigint, reason text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = opendataflow, pg_temp AS $$
-    SELECT t.data_id, t.state, t.stale, t.incomplete, t.attempts, t.due_at, t.run, t.reason
-    FROM list_tasks(p_job, p_state, false, NULL) t
-    WHERE (p_stale IS NULL OR t.stale = p_stale) AND (p_part IS NULL OR position(lower(p_part) IN lower(t.data_id)) > 0)
-      AND (coalesce(p_from, p_to) IS NULL OR in_range(t.data_id, p_from, p_to))
-    OFFSET p_offset LIMIT p_limit
+    SELECT t.data_id, t.state, t.stale AND t.state = 'DONE', t.incomplete AND t.state = 'DONE', t.attempts, t.due_at, t.run,
+           CASE WHEN t.incomplete AND t.state = 'DONE'
+                THEN (SELECT 'never made: ' || string_agg(m, ', ') FROM missing_outputs(t.job, t.data_id) m) ELSE t.reason END
+    FROM unnest(CASE WHEN p_state IS NULL THEN array_append(unfinished_states(), 'DONE') ELSE ARRAY[p_state] END) AS s(state)
+    CROSS JOIN LATERAL (
+        SELECT f.* FROM task f CROSS JOIN key_range(p_job, p_from, p_to) k
+        WHERE f.job = p_job AND f.state = s.state AND (p_stale IS NULL OR (f.stale AND f.state = 'DONE') = p_stale)
+          AND (p_part IS NULL OR position(lower(p_part) IN lower(f.data_id)) > 0)
+          AND f.sort_key >= coalesce(k.low, '') AND f.sort_key <= coalesce(k.high, f.sort_key)
+        ORDER BY f.sort_key LIMIT p_offset + p_limit) t
+    ORDER BY t.sort_key OFFSET p_offset LIMIT p_limit
 $$;
 
 -- Return the newest runs of a job, or of one of its tasks.

@@ -165,6 +165,16 @@ def test_the_table_of_a_job_is_filtered_by_state_staleness_range_and_id(db: Conn
     assert tasks(db, None, None, None, None, None, 1, 2) == everything[1:3]
 
 
+def test_a_range_of_a_descending_job_is_in_its_order(db: Connection) -> None:
+    ids = [str(number) for number in range(8, 13)]
+    graph.apply(db, [graph.dataset("a")], [graph.job("j", ["a"], [], descending=True)])
+    declare(db, *ids)
+    for first, last, expected in (("9", "11", ["11", "10", "9"]), ("11", None, ["12", "11"]), (None, "9", ["9", "8"])):
+        assert tasks(db, None, None, first, last, None, 0, 9) == expected
+        whole = "SELECT opendataflow.dashboard_ids('j', %s, %s, NULL, 0, 9)"
+        assert graph.value(db, whole, first, last) == expected
+
+
 def test_the_page_of_a_job_has_the_answers_of_describe_and_of_the_list(db: Connection) -> None:
     graph.apply(db, [graph.source("a", "1")], [graph.job("j", ["a"], [])])
     found = graph.value(db, "SELECT opendataflow.dashboard_job('j')")
