@@ -159,8 +159,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N")
     chosen = parser.parse_args()
     os.environ[SPARK_ARCHIVE] = "off"
-    home, goals = Path(tempfile.mkdtemp(prefix="dataflow-bench-ui-")), Goals()
-    home.chmod(0o711)
+    goals = Goals()
+    with tempfile.TemporaryDirectory(prefix="dataflow-bench-ui-") as made:
+        home = Path(made)
+        home.chmod(0o711)
+        _measure_in(home, goals, chosen)
+    sys.exit(min(goals.missed, 1))
+
+
+def _measure_in(home: Path, goals: Goals, chosen: argparse.Namespace) -> None:
     with EmbeddedPostgres(home / "postgres", {"fsync": "off"}) as server:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("CREATE DATABASE bench")
@@ -170,7 +177,6 @@ def main() -> None:
             write_jobs(db, chosen.jobs, chosen.chunks)
         with dashboard(dsn, home) as running:
             measure(running, goals, chosen)
-    sys.exit(min(goals.missed, 1))
 
 
 if __name__ == "__main__":

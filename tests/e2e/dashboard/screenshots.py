@@ -40,8 +40,14 @@ def shoot(page: Page, root: str, folder: Path, style: str) -> None:
 def main(folder: Path) -> None:
     """Write all pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="dataflow-screenshots-"))
-    home.chmod(0o711)
+    with tempfile.TemporaryDirectory(prefix="dataflow-screenshots-") as made:
+        home = Path(made)
+        home.chmod(0o711)
+        _write(home, folder)
+    print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
+
+
+def _write(home: Path, folder: Path) -> None:
     with EmbeddedPostgres(home / "postgres") as server:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("CREATE DATABASE pictures")
@@ -53,7 +59,6 @@ def main(folder: Path) -> None:
                 for style, options in STYLES.items():
                     with visiting(browser, running, timezone_id="Europe/Berlin", **options) as page:
                         shoot(page, running.root, folder, style)
-    print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
 
 
 if __name__ == "__main__":
