@@ -341,7 +341,9 @@ async def main(home, words, *jvm_words):
     env = {"DATAFLOW_CONTEXT": "{run_folder}/context.json", "CHUNK": "chunk-1"}
     command = Command((sys.executable, "-c", RUN, *words.split()), env, tmp_path, {}, jvm(tmp_path, *jvm_words))
     await launcher.start(RunOrder(1, "etl-r1", "etl", "x", 1, 7, command))
-    if "wait" not in words:
+    if "wait" in words:
+        await until(lambda: [*tmp_path.glob("runs/**/waits")], "the run waits")
+    else:
         await launcher.ended()
     print("ready", flush=True)
     time.sleep(1000)
