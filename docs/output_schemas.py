@@ -165,6 +165,7 @@ OUTPUTS: dict[str, tuple[str, Any]] = {
             "engine_lives": "bool",
             "unmanaged_namespaces": "object?",
             "last_run": "object?",
+            "own_jvm": "text?",
         },
     ),
     "describe job": (

@@ -297,7 +297,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'unmanaged_namespaces', (SELECT jsonb_build_object('namespace', o.namespace, 'jobs', '[]'::jsonb, 'runs', ARRAY[w.run])
                                  FROM unmanaged_namespaces() o WHERE w.state = 'RUNNING' AND w.run = ANY (o.runs)),
         'orphan', (SELECT to_jsonb(o) FROM orphans_of(w.job) o WHERE o.data_id = w.data_id ORDER BY o.since, o.uid LIMIT 1),
-        'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
+        'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r),
+        'own_jvm', (SELECT r.metrics ->> 'own_jvm' FROM run_of(w.run) r))
     FROM task w JOIN job j ON j.id = w.job
     WHERE w.job = p_job AND w.data_id = p_data_id
 $$;

@@ -157,6 +157,9 @@ def test_a_program_with_settings_that_a_running_jvm_can_not_take_gets_a_jvm_of_i
     noted = "it can't use the shared one: the program sets spark.executor.heartbeatInterval"
     assert noted in " ".join(scene.log("2-static").split())
     assert noted not in " ".join(scene.log("3").split())
+    static, other = (json.loads(scene.program.run("why", "out", chunk, "-o", "json")) for chunk in ("2-static", "3"))
+    assert "heartbeatInterval" in static["own_jvm"]
+    assert other["own_jvm"] is None
 
 
 def test_what_the_jvm_prints_during_a_run_is_in_the_log_of_the_run(scene: Scene) -> None:

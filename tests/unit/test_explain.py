@@ -49,6 +49,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "unmanaged_namespaces": None,
         "blockers": [],
         "last_run": None,
+        "own_jvm": None,
         **changes,
     }
 
@@ -138,6 +139,13 @@ def test_a_retry_that_is_due_comes_now() -> None:
 def test_running_shows_where_and_for_how_long_and_its_log() -> None:
     assert explain(evidence("RUNNING", last_run={**RUN, "state": "RUNNING", "message": None})) == [
         "2013 of job load is RUNNING: run 8, attempt 2, for 13 min at h1",
+        "its log: dataflow logs --run 8",
+    ]
+
+
+def test_a_run_that_could_not_share_a_jvm_says_why() -> None:
+    assert explain(evidence("DONE", last_run=RUN, own_jvm="the reason"))[-2:] == [
+        "its run did not share a JVM with other chunks: the reason",
         "its log: dataflow logs --run 8",
     ]
 

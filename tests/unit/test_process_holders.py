@@ -267,13 +267,14 @@ async def test_a_run_whose_holder_cannot_start_has_a_jvm_of_its_own_and_says_so(
     launcher: ProcessLauncher, order: Order, tmp_path: Path
 ) -> None:
     broken = jvm(tmp_path, script="import sys; sys.exit('there is no Java')")
-    logs = [(await run(launcher, order(number, holder=broken))).log_tail for number in (1, 2, 3)]
+    ends = [await run(launcher, order(number, holder=broken)) for number in (1, 2, 3)]
     reason = "no shared JVM could be started: there is no Java"
     last = "2 shared JVMs of this job in a row could not be used again"
-    assert logs == [
+    assert [end.log_tail for end in ends] == [
         f"dataflow: this run has a JVM of its own: {why}\nNone chunk-{number} None\n"
         for number, why in ((1, reason), (2, reason), (3, last))
     ]
+    assert [end.report.metrics for end in ends] == [{"own_jvm": why} for why in (reason, reason, last)]
     assert holders(tmp_path) == {}
 
 

@@ -55,6 +55,8 @@ def explain(why: Evidence) -> list[str]:
     if last and state is not TaskState.RUNNING:
         message = f": {last['message']}" if last["message"] else ""
         sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{message}")
+    if why["own_jvm"]:
+        sentences.append(f"its run did not share a JVM with other chunks: {why['own_jvm']}")
     if last:
         sentences.append(f"its log: dataflow logs --run {last['run']}")
     if state is TaskState.FAILED:

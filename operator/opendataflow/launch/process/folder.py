@@ -9,13 +9,14 @@ from pathlib import Path
 
 from opendataflow.core.pipelines.report import LARGEST_FILE
 from opendataflow.core.runs.logs import LOG
-from opendataflow.names import REPORT_FILE, REUSABLE_FILE, UNUSED_FILE
+from opendataflow.names import OWN_JVM_FILE, REPORT_FILE, REUSABLE_FILE, UNUSED_FILE
 
 RECORD = "process"
 CONTEXT = "context.json"
 HOLDER = "holder"
 HOLDERS = "holders"
 TAIL_BYTES = 64 * 1024
+_LONGEST_REASON = 1000
 
 KEPT = frozenset({LOG, RECORD, CONTEXT})
 """The files that stay after the end of a run. Others may hold secrets, such as the properties of Spark."""
@@ -77,6 +78,16 @@ class RunFolder:
     def has_not_used_holder(self) -> bool:
         """Return whether the run has declared that it has not used the JVM of its holder."""
         return (self.path / UNUSED_FILE).is_file()
+
+    @property
+    def why_own_jvm(self) -> str | None:
+        """Return why a run that may share a JVM has one of its own; None if it shares one, or if nothing is known."""
+        try:
+            with (self.path / OWN_JVM_FILE).open("rb") as file:
+                reason = file.read(_LONGEST_REASON).decode("utf-8", "replace")
+        except OSError:
+            return None
+        return reason.replace("\0", "") or None
 
     def has_record(self) -> bool:
         """Return whether the record of a process, or a tombstone, exists."""

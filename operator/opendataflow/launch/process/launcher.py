@@ -35,6 +35,7 @@ from opendataflow.launch.process.takeover import prove_dead
 from opendataflow.launch.process.tee import Redact
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
+from opendataflow.names import OWN_JVM_FILE, OWN_JVM_METRIC
 
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0
@@ -169,6 +170,7 @@ class ProcessLauncher:
         if isinstance(found, Holder) or found is None:
             return found
         folder.prepare({})
+        folder.write_private(OWN_JVM_FILE, found.encode())
         folder.write_log(f"dataflow: this run has a JVM of its own: {found}")
         return None
 
@@ -373,5 +375,11 @@ def _report(
         lost=lost,
         log_tail=folder.read_tail(),
         log_path=str(folder.log),
-        report=read_report(folder.read_report(), LARGEST_FILE) or Report(),
+        report=_read_report(folder),
     )
+
+
+def _read_report(folder: RunFolder) -> Report:
+    """Return the report of a run, with the reason why it has a JVM of its own, if it has."""
+    report, reason = read_report(folder.read_report(), LARGEST_FILE) or Report(), folder.why_own_jvm
+    return report if reason is None else replace(report, metrics={**report.metrics, OWN_JVM_METRIC: reason})

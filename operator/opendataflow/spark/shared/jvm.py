@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from opendataflow.names import HOLDER_EXIT, HOLDER_VARIABLE, REUSABLE_FILE, UNUSED_FILE
+from opendataflow.names import HOLDER_EXIT, HOLDER_VARIABLE, OWN_JVM_FILE, REUSABLE_FILE, UNUSED_FILE
 from opendataflow.spark.shared.jvm_start import Start
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ class Holder:
         """Write the file that says that this run has not used the JVM."""
         with suppress(OSError):
             (self.run_folder / UNUSED_FILE).touch()
+
+    def declare_refused(self, obstacle: str) -> str:
+        """Write the file with the reason why this run starts a JVM of its own. Return the line for its log."""
+        with suppress(OSError):
+            (self.run_folder / OWN_JVM_FILE).write_text(obstacle, "utf-8")
+        return f"this run has a JVM of its own, as it can't use the shared one: {obstacle}"
 
     def exit_code(self, timeout: float) -> int | None:
         """Return the exit code of the JVM, or the negative number of its signal; None if it runs after `timeout`."""

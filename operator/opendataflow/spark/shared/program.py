@@ -129,11 +129,7 @@ class SharedJvm:
 
     def _refuse(self, obstacle: str) -> None:
         self._is_refused = True
-        print(
-            f"dataflow: this run has a JVM of its own, as it can't use the shared one: {obstacle}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"dataflow: {self._holder.declare_refused(obstacle)}", file=sys.stderr, flush=True)
 
     def _end(self) -> None:
         """Declare the JVM reusable, if it is."""

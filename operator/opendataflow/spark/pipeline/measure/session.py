@@ -172,7 +172,7 @@ def _shared_session(name: str, drivers: Sequence[Driver]) -> "SparkSession | Non
             return holder.open(_create_session(name, drivers))
         except (PySparkException, Py4JError, OSError) as error:
             obstacle = f"it fails ({type(error).__name__})"
-    log_line(f"this run has a JVM of its own, as it can't use the shared one: {obstacle}")
+    log_line(holder.declare_refused(obstacle))
     detach()
     return None
 
