@@ -62,7 +62,8 @@ soak: install
 	DATAFLOW_TEST_SOAK=1 $(PYTEST) -rP --durations=0 --durations-min=1 tests/kube/test_crash_points.py \
 		tests/kube/test_agreement.py tests/kube/tenants/test_hostile_resources.py tests/sql/test_deadlocks.py \
 		tests/sql/test_model.py tests/sql/test_claims.py tests/sql/test_schema_changes.py tests/unit/test_crd.py \
-		tests/e2e/test_demo.py tests/e2e/test_daily_delays.py tests/e2e/test_images.py tests/e2e/test_pipelines_spark.py
+		tests/e2e/test_demo.py tests/e2e/test_daily_delays.py tests/e2e/test_images.py tests/e2e/test_pipelines_spark.py \
+		tests/e2e/test_warm_soak.py
 	DATAFLOW_TEST_SOAK=1 $(BIN)/pytest $(ON_NODES)/test_examples.py $(ON_NODES)/test_pipelines.py
 	$(if $(wildcard /usr/lib/postgresql/15/bin/initdb),.ci/on-postgres-15 $(PYTEST) --durations=20 tests/sql \
 		--ignore=tests/sql/test_embedded.py --ignore=tests/sql/test_deadlocks.py)

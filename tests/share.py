@@ -41,6 +41,10 @@ def in_share(group: int) -> pytest.MarkDecorator:
     return pytest.mark.skipif(other, reason=f"{NOT_IN_THIS_SHARE}: {VARIABLE}={SHARE - SHARE % _GROUPS + group}")
 
 
+only_in_a_soak = pytest.mark.skipif(not SOAK, reason=f"{NOT_IN_THIS_SHARE}: make soak")
+"""The mark of a test that is too long for any share."""
+
+
 def announce() -> str:
     """Return a line for the header of a test run."""
     return "all shares: a soak" if SOAK else f"share {SHARE} ({VARIABLE})"

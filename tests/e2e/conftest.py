@@ -74,10 +74,10 @@ class Program:
             start_new_session=True,
         )
 
-    def run(self, *arguments: str, code: int | None = 0) -> str:
+    def run(self, *arguments: str, code: int | None = 0, seconds: float = SECONDS) -> str:
         """Run a command to its end; return what it printed. `code`: the exit code that it must have."""
         done = subprocess.run(
-            [DATAFLOW, *arguments], env=self.environ, capture_output=True, text=True, check=False, timeout=SECONDS
+            [DATAFLOW, *arguments], env=self.environ, capture_output=True, text=True, check=False, timeout=seconds
         )
         output = done.stdout + done.stderr
         assert "Traceback" not in output, output
