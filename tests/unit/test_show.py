@@ -194,6 +194,7 @@ def test_what_runs_is_reported_with_its_time() -> None:
 
 def test_the_next_retry_is_reported() -> None:
     assert status_lines(job_status(next_due=7.26)) == ["retry      the next in 7.3 s"]
+    assert status_lines(job_status(next_due=0)) == ["retry      the next now"]
 
 
 def test_failures_come_by_reason_with_the_command_that_helps() -> None:
@@ -251,7 +252,8 @@ def test_an_open_breaker_comes_first() -> None:
         "probe": 17,
         "next_in_seconds": 0,
     }
-    line = status_lines(job_status(breaker=breaker, watermark="2013-05"))[0]
+    line, *others = status_lines(job_status(breaker=breaker, watermark="2013-05", next_due=0))
+    assert not any(other.startswith("retry") for other in others), "the breaker names the next probe"
     assert line.startswith("breaker    open since 2013-0")
     assert line.endswith("the last with: exit code 1: no answer; 2 probes failed since then; run 17 is its probe")
 

@@ -89,8 +89,9 @@ def _pace(status: Status) -> Iterator[str]:
         yield f"gaps       {gaps}"
     for run in status["running"]:
         yield f"running    {run['data_id']}, attempt {run['attempt']}, for {duration(run['seconds'])}"
-    if status["next_due"] is not None:
-        yield f"retry      the next in {duration(status['next_due'])}"
+    due = status["next_due"]
+    if due is not None and not status["breaker"]:  # an open breaker names its next probe
+        yield f"retry      the next {f'in {duration(due)}' if due else 'now'}"
 
 
 def _stale(status: Status) -> Iterator[str]:
