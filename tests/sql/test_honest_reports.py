@@ -211,5 +211,5 @@ def test_all_reports_agree_with_the_rows_and_none_says_done_of_what_is_not(dsn: 
     with clients(dsn, 3) as (people, *engines), running_store(dsn) as (runner, store):
         run_state_machine_as_test(
             partial(ReportMachine, people, engines, runner, store),  # type: ignore[arg-type]  # any factory does
-            settings=settings(max_examples=soaked(5, 300), stateful_step_count=40, print_blob=True),
+            settings=settings(max_examples=soaked(10, 300), stateful_step_count=40, print_blob=True),
         )

@@ -377,6 +377,11 @@ def with_one_output_published(**changes: Any) -> dict[str, Any]:
     return evidence(chunk("IN", **changes), chunk("OUT"), by("publish") | {"dataset": "totals"})
 
 
+def test_a_person_who_published_a_chunk_does_not_vouch_for_it_after_a_change_of_its_job() -> None:
+    found = evidence(by("publish"), stale=True)
+    assert answered(found)[CORRECT].startswith("No: ")
+
+
 def test_a_person_who_published_one_output_vouches_for_that_one_only() -> None:
     assert answered(with_one_output_published())[CORRECT] == (
         "Yes: totals as ada says, and made from the present versions of its inputs"

@@ -144,6 +144,8 @@ def _correct(found: Facts) -> _Found:
     if changed and by_run:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
         return Answer.NO, "it was made from data that has changed since", (*evidence, Evidence(again))
+    if found["stale"]:
+        return Answer.NO, "the data sets of its job have changed since", evidence
     return (*(_by_run(found, published) if by_run else _published(published)), evidence)
 
 
@@ -152,8 +154,6 @@ def _by_run(found: Facts, published: Sequence[Facts]) -> tuple[Answer, str]:
     vouched, words = _published(published) if published else (Answer.YES, "")
     if vouched is not Answer.YES:
         return vouched, words
-    if found["stale"]:
-        return Answer.NO, "the data sets of its job have changed since"
     run = found["run"]
     if run["state"] == RunState.RUNNING:
         return Answer.NO, not_yet(found)
