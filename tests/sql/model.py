@@ -334,6 +334,7 @@ class Model:
     def apply(self, jobs: Iterable[Job], sources: Mapping[str, Iterable[str]]) -> None:
         """Jobs as declared now, and the ids of data sets' own sources: READY where no job makes them."""
         rebuilt, other_inputs = [], []
+        had_source = {key for key in self.tasks if self._has_source(*key)}
         for job in jobs:
             old = self.jobs.get(job.id)
             if old is None or old.links != job.links:
@@ -341,7 +342,7 @@ class Model:
             if old is not None and set(old.inputs) != set(job.inputs):
                 other_inputs.append(job.id)
             self.jobs[job.id] = job
-        self._withdraw(rebuilt, sources)
+        self._withdraw(rebuilt, sources, had_source)
         for dataset, ids in sources.items():
             for data_id in ids:
                 chunk = self.chunks.setdefault((dataset, data_id), Chunk())
@@ -356,8 +357,11 @@ class Model:
         for job_id in rebuilt:  # an output that comes back with its new producer was made, too
             self._rebuild(job_id)
 
-    def _withdraw(self, changed: Iterable[str], sources: Mapping[str, Iterable[str]]) -> None:
-        """Retire what no source, no person and no job with a live source stands for any more."""
+    def _withdraw(self, changed: Iterable[str], sources: Mapping[str, Iterable[str]], had_source: set[Key]) -> None:
+        """Retire what no source, no person and no job with a live source stands for any more.
+
+        The id of a task that runs may have been withdrawn before: then a change of its job takes nothing away.
+        """
         declared = {(d, i) for d, ids in sources.items() for i in ids}
         live = {key for key, chunk in self.chunks.items() if chunk.retired is None}
         removed = {k for k in live if k[0] in sources and self.chunks[k].in_source and k not in declared}
@@ -367,7 +371,9 @@ class Model:
         orphans = {
             (j, i)
             for j, i in tasks
-            if j in changed and not any((d, i) in live | declared for d in self.jobs[j].sources)
+            if j in changed
+            and (j, i) in had_source
+            and not any((d, i) in live | declared for d in self.jobs[j].sources)
         }
         links = {j: self.jobs[j].datasets for j in self.jobs}
         gone = (removed | {(d, i) for j, i in orphans for d in links[j]}) & live
