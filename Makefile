@@ -57,13 +57,15 @@ N ?= 5
 repeat: install
 	$(BIN)/python -m tests.repeat $(TIER) $(N)
 
-# What is too long for every run, all of it, with its figures. Takes about an hour.
+# What is too long for every run, all of it, with its figures. Takes hours.
 soak: install
 	DATAFLOW_TEST_SOAK=1 $(PYTEST) -rP --durations=0 --durations-min=1 tests/kube/test_crash_points.py \
 		tests/kube/test_agreement.py tests/kube/tenants/test_hostile_resources.py tests/sql/test_deadlocks.py \
-		tests/sql/test_model.py tests/sql/test_claims.py tests/sql/test_schema_changes.py tests/unit/test_crd.py \
+		tests/sql/test_model.py tests/sql/test_honest_reports.py tests/sql/test_claims.py tests/sql/test_schema_changes.py \
+		tests/unit/test_crd.py \
 		tests/e2e/test_demo.py tests/e2e/test_daily_delays.py tests/e2e/test_images.py tests/e2e/test_pipelines_spark.py \
-		tests/e2e/test_warm_soak.py
+		tests/e2e/test_warm_soak.py tests/e2e/test_pipelines_warm.py tests/e2e/test_migration.py tests/e2e/test_pipeline_jobs.py \
+		tests/e2e/test_pipeline_job_inputs.py
 	DATAFLOW_TEST_SOAK=1 $(BIN)/pytest $(ON_NODES)/test_examples.py $(ON_NODES)/test_pipelines.py
 	$(if $(wildcard /usr/lib/postgresql/15/bin/initdb),.ci/on-postgres-15 $(PYTEST) --durations=20 tests/sql \
 		--ignore=tests/sql/test_embedded.py --ignore=tests/sql/test_deadlocks.py)

@@ -19,6 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.e2e.conftest import DATAFLOW, Program
+from tests.share import in_share
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "migration"
 ALL = "SELECT count(*), sum(hashtextextended(orders::text, 0)) FROM orders"
@@ -101,6 +102,7 @@ class Reader:
         return done.stdout + done.stderr
 
 
+@in_share(1)
 @pytest.mark.timeout(7200, func_only=True)
 def test_a_table_moves_in_chunks_and_the_one_that_is_poisoned_when_it_is_repaired(
     dataflow: Program, databases: Databases, tmp_path: Path

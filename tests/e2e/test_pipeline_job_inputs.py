@@ -9,6 +9,7 @@ import pytest
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Program
 from tests.e2e.projects import DATABASE, Project, shop_variables
+from tests.share import in_share
 from tests.sql.conftest import Connection
 from tests.sql.graph import task, value
 
@@ -90,6 +91,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
+@in_share(0)
 def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_others_are_ready(
     dataflow: Program, db: Connection, dsn: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

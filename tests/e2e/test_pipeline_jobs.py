@@ -14,6 +14,7 @@ import pytest
 from opendataflow.core.pipelines.pipeline_order import MODULE
 from opendataflow.names import PIPELINE_FILE, REPORT_FILE, SPARK_FILE, ExitCode
 from tests.e2e.conftest import Program
+from tests.share import in_share
 from tests.sql.conftest import Connection
 from tests.sql.graph import value
 
@@ -130,6 +131,7 @@ def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_reports_it(
     assert second in dataflow.run("describe", "run", str(runs(dataflow)[1]["run"]))
 
 
+@in_share(1)
 def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     dataflow: Program, repository: Repository, tmp_path: Path, db: Connection
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     assert value(db, "SELECT passed FROM opendataflow.gate") == fixed
 
 
+@in_share(1)
 def test_each_commit_is_tested_once_and_where_it_fails_the_last_good_one_is_used(
     dataflow: Program, repository: Repository, tmp_path: Path
 ) -> None:
@@ -196,6 +199,7 @@ def run(df):
 """
 
 
+@in_share(2)
 def test_what_has_failed_is_reported_with_its_step_and_what_was_expected(dataflow: Program, tmp_path: Path) -> None:
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))

@@ -20,6 +20,7 @@ from opendataflow.names import ExitCode
 from opendataflow.spark.shared import jvm
 from opendataflow.spark.shared.jvm import JavaSide, changeable_state, is_unused, limit_waiting
 from tests.e2e.conftest import Program
+from tests.share import in_share
 from tests.sql.conftest import Connection
 from tests.sql.graph import tasks
 from tests.waiting import wait_until
@@ -224,6 +225,7 @@ def test_runs_that_share_a_jvm_write_what_others_write_and_see_only_their_own_va
     assert folders == []
 
 
+@in_share(0)
 def test_what_a_run_leaves_in_a_jvm_ends_with_the_jvm_and_the_next_run_has_another_one(
     scene: Scene, db: Connection
 ) -> None:
@@ -257,6 +259,7 @@ def test_a_run_and_its_jvm_end_before_a_killed_engines_run_is_lost_and_tried_aga
     assert not scene.processes("2-wait")
 
 
+@in_share(2)
 def test_a_cancelled_run_and_runs_that_a_second_signal_ends_take_their_jvms_along(scene: Scene, db: Connection) -> None:
     file = scene.job("warm", "1", "2-wait", "3-wait")
     engine = scene.program.start("local", "-f", file, "--until-caught-up", "--parallelism=1")
