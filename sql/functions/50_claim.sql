@@ -14,12 +14,31 @@ LANGUAGE sql AS $$
 $$;
 
 -- Renew a lease, also one that has ended: an ended lease prevents only claims. Return false if the row does not exist.
-CREATE FUNCTION opendataflow.renew_lease(p_lease uuid, p_ttl interval) RETURNS boolean
+-- p_run, p_fence: the newest run that the owner knows; null: none. Raises DF009 if the run is missing here.
+CREATE FUNCTION opendataflow.renew_lease(p_lease uuid, p_ttl interval, p_run bigint DEFAULT NULL, p_fence bigint DEFAULT NULL) RETURNS boolean
 LANGUAGE sql AS $$
+    SELECT opendataflow.require_run(p_run, p_fence);
     WITH renewed AS (
         UPDATE opendataflow.lease SET expires_at = clock_timestamp() + p_ttl WHERE id = p_lease RETURNING 1
     ) SELECT EXISTS (SELECT FROM renewed)
 $$;
+
+-- Raise DF009 if this database does not know a run: it has gone back in time. p_run: null is no run.
+CREATE FUNCTION opendataflow.require_run(p_run bigint, p_fence bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_run IS NOT NULL AND NOT EXISTS (SELECT FROM run r WHERE r.id = p_run AND r.fence = p_fence) THEN
+        PERFORM report_lost_history(format('run %s', p_run));
+    END IF;
+END $$;
+
+-- Raise DF009. p_lost: what this database does not know.
+CREATE FUNCTION opendataflow.report_lost_history(p_lost text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'history was lost: the database does not know %; it was restored, or a failover has lost its last commits', p_lost
+        USING ERRCODE = 'DF009';
+END $$;
 
 -- Delete a lease. Its runs continue.
 CREATE FUNCTION opendataflow.close_lease(p_lease uuid) RETURNS void
@@ -204,6 +223,7 @@ LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'run', r.id, 'job', r.job, 'data_id', r.data_id, 'fence', r.fence, 'nonce', r.nonce, 'attempt', r.attempt, 'lease', r.lease,
         'host', r.host, 'boot', r.boot, 'runs_home', r.runs_home,
+        'before_restore', coalesce(r.claimed_at < (SELECT d.restored_at FROM opendataflow.leader d), false),
         'attempts', t.attempts, 'infrastructure_attempts', t.infrastructure_attempts,
         'bounds', (SELECT coalesce(jsonb_object_agg(c.dataset, c.bounds), '{}') FROM opendataflow.chunk c
                    WHERE c.dataset = ANY (r.reads || r.writes

@@ -10,6 +10,7 @@ CREATE FUNCTION opendataflow.record_orphans(p_lease uuid, p_orphans jsonb, p_com
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM require_leader(p_lease);
+    UPDATE leader SET restored_at = clock_timestamp() WHERE p_orphans <> '[]' AND lease = p_lease;
     DELETE FROM orphan o WHERE p_complete AND NOT EXISTS (SELECT FROM jsonb_to_recordset(p_orphans) AS n(uid text) WHERE n.uid = o.uid);
     INSERT INTO orphan (uid, run, job, data_id, namespace, name)
     SELECT n.uid, n.run, n.job, n.data_id, n.namespace, n.name

@@ -57,18 +57,11 @@ END $$;
 CREATE FUNCTION opendataflow.require_history(p_leader opendataflow.leader, p_lease uuid, p_epoch bigint, p_run bigint, p_fence bigint)
 RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_lost text;
 BEGIN
     IF p_leader.epoch < p_epoch OR (p_leader.epoch = p_epoch AND p_leader.lease IS DISTINCT FROM p_lease) THEN
-        v_lost := format('that this operator leads since epoch %s', p_epoch);
-    ELSIF p_run IS NOT NULL AND NOT EXISTS (SELECT FROM run r WHERE r.id = p_run AND r.fence = p_fence) THEN
-        v_lost := format('run %s', p_run);
-    ELSE
-        RETURN;
+        PERFORM report_lost_history(format('that this operator leads since epoch %s', p_epoch));
     END IF;
-    RAISE EXCEPTION 'history was lost: the database does not know %; it was restored, or a failover has lost its last commits', v_lost
-        USING ERRCODE = 'DF009';
+    PERFORM require_run(p_run, p_fence);
 END $$;
 
 -- Give up the leadership, if this lease has it: another operator leads at once. Its runs continue.

@@ -13,6 +13,12 @@ BEGIN
     END IF;
 END $$;
 
+-- Record that this database was restored. Runs from before, whose pods are gone, are not created again with their old tokens.
+CREATE FUNCTION opendataflow.record_restore() RETURNS void
+LANGUAGE sql AS $$
+    UPDATE opendataflow.leader SET restored_at = clock_timestamp()
+$$;
+
 -- Forget the home. The next operator that leads becomes the home.
 CREATE FUNCTION opendataflow.forget_home() RETURNS void
 LANGUAGE sql AS $$

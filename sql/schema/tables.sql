@@ -270,6 +270,7 @@ CREATE TABLE opendataflow.lease (
 -- `identity`: separates the pods of this database from the pods of other databases in the same cluster.
 -- `namespaces`: the only namespaces that the operator manages; empty for all.
 -- `home`: the uid of the service account whose operators may lead; null until one leads. `home_name`: its namespace/name.
+-- `restored_at`: when the loss of history was noticed last. Tokens of runs from before may be older than those of lost runs.
 -- `host`: its name. `ended_at`, `reason`: when and why it gave up; null while it leads, and if it ended without a word.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
@@ -283,6 +284,7 @@ CREATE TABLE opendataflow.leader (
     reason    text,
     home      text,
     home_name text CHECK (home_name LIKE '_%/_%'),
+    restored_at timestamptz,
     CONSTRAINT home_has_name CHECK ((home IS NULL) = (home_name IS NULL))
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;

@@ -240,8 +240,9 @@ async def test_the_application_of_a_lost_run_is_ended_with_its_driver_as_an_orph
         await first.start(place.order(run_seconds="forever"))
         await place.until(lambda application: "driverInfo" in (application.get("status") or {}))
     async with place.launcher() as second:
-        (orphan,) = second.orphans(second.unknown_runs())
+        (orphan,) = second.orphans(second.unknown_runs(), {})
         assert (orphan.identity, orphan.job) == (place.run.identity(place.namespace), f"{place.namespace}/load")
+        second.recognize_orphan(orphan)
         await second.end_orphan(orphan)
         await until(lambda: second.ended_orphans() == [orphan], "it has ended", SECONDS)
         pods = place.admin.items(f"/api/v1/namespaces/{place.namespace}/pods")

@@ -27,7 +27,7 @@ ONLY_SOMETIMES = {
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it listens",
     "engine/claim_authority.Leadership.end.resign": "at the end of a process",
-    "control/operator.OperatorProcess._sweep.stored_runs": "after a death between a commit and a release; it only asks",
+    "control/orphans.Orphans.find.stored_runs": "after a death between a commit and a release; it only asks",
     "control/orphans.Orphans.settle.forget_orphans": "after a loss of history: test_lost_history",
     "control/status/events.EventWriter._update_count.patch_merge": "repeats; nothing depends on events",
     "launch/cluster/creating.create_or_find.get": "a create whose answer was lost: test_cluster_faults",

@@ -16,8 +16,18 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.names import FINALIZER, LABEL_RUN, ExitCode
-from tests.kube.cluster.api import Api
+from opendataflow.model.records.pod import StoredRun
+from opendataflow.names import (
+    ANNOTATION_DATA_ID,
+    ANNOTATION_JOB,
+    ANNOTATION_NONCE,
+    FINALIZER,
+    LABEL_JOB,
+    LABEL_RUN,
+    ExitCode,
+    pod_name,
+)
+from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.pods import pod_annotations, state
 from tests.kube.jobs import Database, dataset, job, path_of
 from tests.kube.launching import SECONDS, end
@@ -38,6 +48,12 @@ class LaterPlace(Place):
 
     def run(self, number: int) -> ClaimedRun:
         return dataclasses.replace(super().run(number), nonce=LATER)
+
+    def finish(self, number: int) -> None:
+        """Let the pod of a run end."""
+        self.admin.patch(
+            self.path(number), {"metadata": {"annotations": pod_annotations(run_seconds=0, stop_seconds=0)}}
+        )
 
 
 async def test_the_finished_pod_of_a_lost_run_does_not_end_the_later_run_of_its_id(place: Place) -> None:  # noqa: F811
@@ -62,9 +78,10 @@ async def test_the_living_pod_of_a_lost_run_is_ended_and_released_as_an_orphan(p
         await first.start(place.order(500, run_seconds="forever", stop_seconds=1))
         await place.runs(500)
     async with place.launcher() as second:
-        (orphan,) = second.orphans(second.unknown_runs())
+        (orphan,) = second.orphans(second.unknown_runs(), {})
         assert (orphan.identity, orphan.job) == (place.run(500).identity(place.namespace), f"{place.namespace}/load")
         assert orphan.data_id == place.run(500).data_id
+        second.recognize_orphan(orphan)
         await second.end_orphan(orphan)
         await until(lambda: second.ended_orphans() == [orphan], "it has ended", SECONDS)
         (found,) = [place.pod(500)]
@@ -84,7 +101,7 @@ async def test_a_released_pod_of_a_lost_run_is_no_orphan_and_is_swept(place: Pla
         await first.release(place.run(500))
         await place.until(lambda pod: "finalizers" not in pod["metadata"], 500)
     async with place.launcher(clock=lambda: later) as second:
-        assert second.orphans(second.unknown_runs()) == []
+        assert second.orphans(second.unknown_runs(), {}) == []
         await second.sweep()
         await asyncio.to_thread(place.admin.wait_gone, place.path(500), SECONDS)
 
@@ -95,7 +112,54 @@ async def test_a_pod_whose_name_does_not_fit_its_annotations_is_no_orphan(place:
     async with place.launcher() as launcher:
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", manifest)
         await until(lambda: launcher.unknown_runs() == (500,), "it is seen", SECONDS)
-        assert launcher.orphans([500]) == []
+        assert launcher.orphans([500], {}) == []
+
+
+async def test_of_two_orphans_with_one_run_id_each_ends_by_itself(place: Place) -> None:  # noqa: F811
+    later = LaterPlace(place.admin, place.namespace)
+    async with place.launcher() as first:
+        await first.start(place.order(500, run_seconds="forever", stop_seconds=1))
+        await place.runs(500)
+    async with place.launcher() as second:
+        await second.start(later.order(500, run_seconds="forever", stop_seconds=600))
+        await later.runs(500)
+    async with place.launcher() as third:
+        orphans = {orphan.identity.nonce: orphan for orphan in third.orphans(third.unknown_runs(), {})}
+        for orphan in orphans.values():
+            third.recognize_orphan(orphan)
+        assert third.orphans(third.unknown_runs(), {}) == []
+        for orphan in orphans.values():
+            await third.end_orphan(orphan)
+        quick, slow = orphans[place.run(500).nonce], orphans[LATER]
+        await until(lambda: third.ended_orphans() == [quick], "one has ended", SECONDS)
+        third.release_orphan(quick)
+        await asyncio.to_thread(place.admin.wait_gone, place.path(500), SECONDS)
+        await later.until(lambda pod: "deletionTimestamp" in pod["metadata"] and "running" in state(pod), 500)
+        assert third.ended_orphans() == []
+        later.finish(500)
+        await until(lambda: third.ended_orphans() == [slow], "the other one has ended", SECONDS)
+
+
+async def test_an_orphan_with_the_number_of_a_present_run_ends_and_the_run_goes_on(place: Place) -> None:  # noqa: F811
+    later = LaterPlace(place.admin, place.namespace)
+    async with place.launcher() as first:
+        await first.start(place.order(500, run_seconds="forever", stop_seconds=1))
+        await place.runs(500)
+    async with place.launcher() as second:
+        await second.start(later.order(500, run_seconds="forever"))
+        await later.runs(500)
+        assert second.unknown_runs() == (500,)
+        stored = {500: StoredRun(later.run(500).identity(place.namespace), ended=False)}
+        (orphan,) = second.orphans([500], stored)
+        assert orphan.identity == place.run(500).identity(place.namespace)
+        second.recognize_orphan(orphan)
+        await second.end_orphan(orphan)
+        await until(lambda: second.ended_orphans() == [orphan], "it has ended", SECONDS)
+        second.release_orphan(orphan)
+        await asyncio.to_thread(place.admin.wait_gone, place.path(500), SECONDS)
+        await later.until(lambda pod: "running" in state(pod) and "deletionTimestamp" not in pod["metadata"], 500)
+        later.finish(500)
+        assert (await end(second)).exit_code == 0
 
 
 # A restore beside living pods -------------------------------------------------------------------------------
@@ -155,6 +219,24 @@ def declare_slow(scene: Scene) -> None:
     }
     made = job("slow", ["slow-in"], ["slow-out"], parallelism=3, suspend=True, podTemplate=slow)
     scene.apply(dataset("slow-in", 3), dataset("slow-out"), made)
+
+
+def lost_from(pod: Object, job_id: str, data_id: str) -> Object:
+    """The pod of a lost run, which has the number of the run of this pod."""
+    found, spec = pod["metadata"], {**pod["spec"]}
+    del spec["nodeName"]
+    metadata = {
+        "name": pod_name(job_id, int(found["labels"][LABEL_RUN]), LATER),
+        "labels": {**found["labels"], LABEL_JOB: job_id},
+        "annotations": {
+            **found["annotations"],
+            ANNOTATION_JOB: job_id,
+            ANNOTATION_DATA_ID: data_id,
+            ANNOTATION_NONCE: LATER,
+        },
+        "finalizers": [FINALIZER],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def metric(operator: Running, name: str) -> int | None:
@@ -219,6 +301,27 @@ def test_what_ran_before_a_restore_ends_before_its_chunks_are_claimed_again(scen
     assert "Traceback" not in second.operator.output()
 
 
+def test_the_pod_of_a_lost_run_that_is_seen_late_ends_before_its_chunk_is_claimed(scene: Scene) -> None:
+    operator = scene.start()
+    declare_slow(scene)
+    scene.flow("load", 1, {"run-seconds": "forever", "stop-seconds": "600"})
+    (name,) = scene.running("load", 1)
+    pods = f"/api/v1/namespaces/{scene.namespace}/pods"
+    late = lost_from(scene.api.get(f"{pods}/{name}"), "slow", "0-0")
+    scene.api.create(pods, late)
+    wait_until(lambda: metric(operator, "opendataflow_orphaned_pods") == 1, "the orphan is found", SECONDS)
+    scene.patch("slow", suspend=False)
+    wait_until(lambda: len(scene.runs("slow")) == 2, "the other chunks are claimed", SECONDS)
+    (why,) = scene.database.rows("SELECT opendataflow.why(%s, '0-0') AS found", scene.key("slow"))
+    assert (why["found"]["state"], why["found"]["orphan"]["name"]) == ("QUEUED", late["metadata"]["name"])
+    scene.annotate(late["metadata"]["name"], run_seconds=0, stop_seconds=0)
+    wait_until(lambda: len(scene.runs("slow")) == 3, "it is claimed", SECONDS)
+    assert metric(operator, "opendataflow_orphaned_pods") == 0
+    assert scene.database.rows("SELECT FROM opendataflow.orphan") == []
+    assert [run["state"] for run in scene.runs("load")] == ["RUNNING"]
+    assert "deletionTimestamp" not in scene.api.get(f"{pods}/{name}")["metadata"]
+
+
 def test_an_operator_that_survives_a_restore_notices_it_and_the_next_one_goes_on(
     scene: Scene, snapshot: Snapshot
 ) -> None:
@@ -238,6 +341,34 @@ def test_an_operator_that_survives_a_restore_notices_it_and_the_next_one_goes_on
     is_its_own(scene, newest)
     scene.is_released()
     scene.is_right()
+
+
+def test_a_run_of_the_restored_state_whose_pod_is_gone_is_tried_again_with_a_newer_token(scene: Scene) -> None:
+    first = scene.start()
+    declare_slow(scene)
+    scene.patch("slow", suspend=False)
+    scene.running("slow", 3)
+    first.operator.kill()
+    scene.operators.expire_lease()
+    copy = Snapshot(scene)
+    second = scene.start()
+    finish(scene, "slow")
+    scene.until_done("slow", 3)
+    scene.is_released()
+    lost = {run["id"]: run["fence"] for run in scene.runs("slow")}
+    for pod in scene.pods("slow"):
+        scene.api.delete(scene.pod_path(pod["metadata"]["name"]))
+    assert second.operator.stop() == 0
+    copy.restore()
+    copy.drop()
+    scene.database.rows("SELECT opendataflow.record_restore()")
+
+    scene.start()
+    scene.until_done("slow", 3)
+    runs = scene.runs("slow")
+    assert [run["state"] for run in runs if run["id"] in lost] == ["LOST"] * 3
+    assert all(run["fence"] > max(lost.values()) for run in runs if run["id"] not in lost)
+    assert scene.consumed("slow") == [(0, 1)] * 3
 
 
 # A failover that loses commits ------------------------------------------------------------------------------

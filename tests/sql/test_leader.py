@@ -4,6 +4,7 @@ Seen at others: a limit that is ignored with two schedulers; a controller that r
 paused controller that wakes late and goes on.
 """
 
+import asyncio
 import json
 import threading
 import uuid
@@ -16,6 +17,7 @@ from psycopg.types.json import Jsonb
 
 from opendataflow.engine import limits
 from opendataflow.engine.claim_authority import Leadership
+from opendataflow.engine.engine import Engine
 from opendataflow.errors import CutOff, HistoryLost, LeadershipLost
 from opendataflow.model.records.claim import Position
 from opendataflow.model.records.pod import RunIdentity
@@ -23,6 +25,8 @@ from opendataflow.model.records.run import Host
 from opendataflow.names import pod_name
 from opendataflow.store.leader import acquire_leadership, stored_runs
 from opendataflow.store.store import Store
+from tests.e2e.test_outage import Database as LauncherOfNothing
+from tests.seen import Seen
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, claim, dataset, end, job, task, value
 from tests.waiting import wait_until
@@ -476,3 +480,34 @@ def test_a_run_of_an_operator_that_has_ended_is_not_reported_as_one_that_a_perso
 def operator_of(db: Connection) -> dict[str, object]:
     found: dict[str, object] = value(db, "SELECT opendataflow.leading_operator()")
     return {key: found[key] for key in ("host", "leads", "ended", "reason")}
+
+
+# Giving up ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_reason_for_giving_up_is_stored_without_secrets(db: Connection, store: Store) -> None:
+    leadership = Leadership(
+        store, Host("operator", "1"), lambda _: None, redact=lambda text: text.replace("s3cret", "***")
+    )
+    await leadership.begin()
+    await leadership.end("no answer from postgresql://dataflow:s3cret@db")
+    assert value(db, "SELECT reason FROM opendataflow.leader") == "no answer from postgresql://dataflow:***@db"
+
+
+async def test_an_operator_that_is_stopped_before_its_first_claim_leaves_the_leadership_to_the_next_one(
+    db: Connection, store: Store
+) -> None:
+    leadership, preparing = Leadership(store, Host("operator", "1"), lambda _: None), asyncio.Event()
+
+    async def prepare() -> None:
+        preparing.set()
+        await asyncio.Event().wait()
+
+    engine = Engine(store, LauncherOfNothing(there=True), leadership, {}, Seen(), parallelism=1)
+    working = asyncio.create_task(engine.run(prepare))
+    await asyncio.wait_for(preparing.wait(), 240)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(working, 240)
+    assert value(db, "SELECT count(*) FROM opendataflow.lease") == 0
+    assert leads(db, new_lease()) == 2

@@ -9,6 +9,7 @@ from opendataflow.core.kubernetes.run_identity import Match, match_driver, match
 from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.pod import RunIdentity
+from opendataflow.names import pod_name
 from tests.pods import NONCE, RUNNING, claimed, pod
 
 RUN = claimed(7).identity("team")
@@ -22,7 +23,6 @@ OTHERS: list[dict[str, Any]] = [
     {"run": None},
     {"fence": 40},
     {"fence": None},
-    {"nonce": "0" + NONCE[1:]},
     {"nonce": None},
     {"engine": "e2"},
     {"engine": None},
@@ -59,6 +59,17 @@ def test_a_driver_of_a_spark_operator_without_webhook_has_no_owner() -> None:
 def test_a_driver_is_open_until_the_spark_operator_has_named_it() -> None:
     assert match_driver(DRIVER, None, RUN, "e1") is Match.OPEN
     assert match_driver(DRIVER, replace(APPLICATION, driver=None), RUN, "e1") is Match.OPEN
+
+
+def test_a_pod_whose_name_does_not_fit_its_nonce_is_foreign() -> None:
+    assert match_object(replace(POD, nonce="0" + NONCE[1:]), RUN, "e1") is Match.FOREIGN
+
+
+def test_objects_of_a_run_with_the_same_number_and_another_nonce_are_of_a_lost_history() -> None:
+    nonce = "0" + NONCE[1:]
+    lost = replace(POD, nonce=nonce, name=pod_name("load", RUN.run, nonce), job="load", data_id="1")
+    assert match_object(lost, RUN, "e1") is Match.LOST
+    assert match_driver(replace(DRIVER, nonce=nonce), APPLICATION, RUN, "e1") is Match.LOST
 
 
 @pytest.mark.parametrize("other", [*OTHERS, {"name": "driver"}, {"owner": "a8"}, {"submission": "s2"}], ids=str)

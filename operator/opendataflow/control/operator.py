@@ -6,10 +6,12 @@ the operator is in Postgres and in the cluster only.
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -18,7 +20,7 @@ from opendataflow.control.access.rights import Rights
 from opendataflow.control.access.unmanaged_namespaces import UnmanagedNamespaces
 from opendataflow.control.cleanup import free_deleted_namespace
 from opendataflow.control.monitoring.engine_observer import EngineObserver
-from opendataflow.control.monitoring.logs import RateLimitedLogger
+from opendataflow.control.monitoring.logs import RateLimitedLogger, redact_secrets
 from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.control.monitoring.probes import Health, Probes
 from opendataflow.control.orphans import Orphans
@@ -48,7 +50,7 @@ from opendataflow.model.records.run import Host
 from opendataflow.notify.targets import configured_targets
 from opendataflow.settings import OperatorSettings, Settings
 from opendataflow.store.connections.connection import Row
-from opendataflow.store.leader import identity, stored_runs
+from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
 
 LIST_SECONDS = 300.0
@@ -199,6 +201,7 @@ class OperatorProcess:
             lambda: health.missed_checks,
             options.namespaces,
             home,
+            partial(redact_secrets, environ=os.environ),
         )
         self._orphans = Orphans(store, self._launcher, leadership.lease, metrics)
         self._engine: Engine[PodOrder] = Engine(
@@ -356,10 +359,12 @@ class OperatorProcess:
         await self._requests.clean(self._catalog)
 
     async def _sweep(self) -> None:
-        """Release pods that an earlier process did not release, and delete pods that were released some time ago."""
-        unknown_runs = self._launcher.unknown_runs()
-        if unknown_runs:
-            await self._launcher.settle(unknown_runs, await stored_runs(self._store, unknown_runs))
+        """Release pods that an earlier process did not release, and delete pods that were released some time ago.
+
+        Also end orphans of namespaces that were not listed before.
+        """
+        await self._orphans.find()
+        await self._orphans.end()
         await self._launcher.sweep()
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:

@@ -43,6 +43,7 @@ class LocalClaimAuthority:
         self._launcher = launcher
         self._takeover = Takeover(store, launcher, self.lease, note)
         self._until = 0.0
+        self._newest: ClaimedRun | None = None
 
     @property
     def unproven(self) -> Mapping[int, str]:
@@ -59,15 +60,17 @@ class LocalClaimAuthority:
         return time.monotonic() < self._until
 
     async def renew(self) -> None:
-        """Renew the lease. Open it again if its row was deleted."""
+        """Renew the lease. Open it again if its row was deleted. Raises HistoryLost if the newest run is missing."""
         before = time.monotonic()
-        if await self._store.renew_lease(self.lease, limits.LEASE_SECONDS):
+        if await self._store.renew_lease(self.lease, limits.LEASE_SECONDS, self._newest):
             self._until = before + limits.LEASE_SECONDS
         else:
             await self._open()
 
     def record(self, run: ClaimedRun) -> None:
-        """Do nothing: only operators go on after a failover of Postgres."""
+        """Record a run of Postgres. The renewals ask for the newest one, because a restore may lose it."""
+        if self._newest is None or run.fence > self._newest.fence:
+            self._newest = run
 
     async def take_over(self) -> set[str]:
         """Take over the runs of ended engines that can be proven dead. Return the jobs that may have QUEUED tasks."""
@@ -95,12 +98,13 @@ class Leadership:
     `answered`: called after each answer of Postgres, with whether this process leads. A standby asks every few seconds,
     too. `missed`: returns how many checks in a row the API server has not answered. `namespaces`: the managed
     namespaces; empty means all. `home`: of the operator. The database refuses to be led by an operator of another home.
+    `redact`: removes the secrets of this process from a text that is stored.
     """
 
     exclusive = True
     unproven: Mapping[int, str] = {}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # called once, by a composition root
         self,
         store: Store,
         host: Host,
@@ -109,11 +113,13 @@ class Leadership:
         missed: Callable[[], int] = lambda: 0,
         namespaces: Collection[str] = (),
         home: Home | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
         self._namespaces = namespaces
         self._home = home
+        self._redact = redact
         self._host = host
         self._leads = leads
         self._answered = answered
@@ -164,7 +170,7 @@ class Leadership:
 
     async def end(self, reason: str | None = None, /) -> None:
         """Give up the lease, so that the next operator leads at once."""
-        await resign(self._store, self.lease, reason)
+        await resign(self._store, self.lease, None if reason is None else self._redact(reason))
 
     async def _acquire(self) -> int | None:
         before = time.monotonic()

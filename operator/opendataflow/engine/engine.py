@@ -89,9 +89,12 @@ class Engine(Generic[OrderT]):
 
         `prepare`: called when this process holds the right to claim, before the first claim.
         """
-        await self._authority.begin()
         try:
+            await self._authority.begin()
             await self._work(prepare)
+        except asyncio.CancelledError:  # nothing was claimed, but it may lead
+            await asyncio.create_task(self._hand_over())  # the store does nothing more for a cancelled task
+            raise
         except BaseExceptionGroup as group:
             error = group.exceptions[0]
             await self._hand_over(str(error) if isinstance(error, DataflowError) else type(error).__name__)

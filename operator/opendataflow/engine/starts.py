@@ -71,7 +71,8 @@ class Starts(Generic[OrderT]):
         try:
             if adopting and await self._try_to_adopt(run):
                 return
-            end = await self._try_to_start(run, declared, view)
+            # A lost run of its task may have used a newer fencing token.
+            end = _gone(run) if run.before_restore else await self._try_to_start(run, declared, view)
             if end is not None and not await self._launcher.wait_for_late_start(run):
                 self._report_end(end)
         finally:
@@ -198,6 +199,11 @@ class Starts(Generic[OrderT]):
 def _not_started(run: ClaimedRun, reason: str) -> Ended:
     """Return the end of a run that consumes no attempt: its task returns to its state before the claim."""
     return Ended(run.run, outcome=Outcome(OutcomeClass.NOT_STARTED, reason), lost=reason)
+
+
+def _gone(run: ClaimedRun) -> Ended:
+    """Return the end of a run that is not created again. The next run of its task has a newer fencing token."""
+    return Ended(run.run, lost="its pod is gone, and Postgres was restored after it was claimed")
 
 
 def _pauses() -> Iterator[float]:

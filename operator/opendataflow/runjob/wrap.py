@@ -20,7 +20,7 @@ from opendataflow.engine.database_retries import DatabaseRetries
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.passwords import Passwords
 from opendataflow.engine.takeover import Takeover, retry_policy
-from opendataflow.errors import DataflowError, Refused, UnknownThing
+from opendataflow.errors import DataflowError, HistoryLost, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import BeforeClaim, Claimed, ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.records.run import Ended
@@ -73,7 +73,8 @@ class ScriptRunner:
         self._clock = clock
         self._actor = f"engine {launcher.host.name}"
         self._lease = _new_lease()
-        self._run: int | None = None
+        self._run: ClaimedRun | None = None
+        self._lost: HistoryLost | None = None
         self._stopped = asyncio.Event()
 
     async def run(self, wrapped: WrappedCommand) -> int:
@@ -100,7 +101,7 @@ class ScriptRunner:
         """Start nothing, and end the script. Its task is tried again."""
         self._stopped.set()
         if self._run is not None:
-            await self._launcher.kill(self._run, cancelled=False)
+            await self._launcher.kill(self._run.run, cancelled=False)
 
     async def _prepare(self, wrapped: WrappedCommand, before: BeforeClaim) -> WrappedCommand:
         """Make the chunk claimable if possible: take over dead runs, publish the current day, retry due tasks.
@@ -195,6 +196,8 @@ class ScriptRunner:
         script = wrapped.argv[0]
         self._print(messages.launching(self._clock(), script, run.data_id))
         ended = await self._execute(run, declared, wrapped)
+        if self._lost is not None:
+            raise self._lost
         done = completion(run, ended, retry_policy(declared))
         succeeded = done.state is RunState.SUCCEEDED
         self._print(messages.ended(self._clock(), script, succeeded=succeeded))
@@ -223,7 +226,7 @@ class ScriptRunner:
         except DataflowError as error:
             _warn(str(error))
             return Ended(run.run, exit_code=126, log_tail=str(error))
-        self._run = run.run
+        self._run = run
         if self._stopped.is_set():
             return Ended(run.run, lost="stopped before it started")
         await self._launcher.start(order)
@@ -237,6 +240,10 @@ class ScriptRunner:
         while True:
             try:
                 completed, _ = await self._store.complete([done], self._actor, closing=self._lease)
+                if not completed:
+                    raise HistoryLost(
+                        f"history was lost: the database does not know run {done.run}, which has ended here"
+                    )
                 return completed[0]
             except DataflowError as error:
                 if not retries.should_retry(error):
@@ -248,7 +255,11 @@ class ScriptRunner:
         while True:
             await asyncio.sleep(limits.RENEW_SECONDS)
             try:
-                await self._store.renew_lease(self._lease, limits.LEASE_SECONDS)
+                await self._store.renew_lease(self._lease, limits.LEASE_SECONDS, self._run)
+            except HistoryLost as error:  # the chunk may be claimed by others
+                self._lost = error
+                await self.stop()
+                return
             except DataflowError as error:
                 _warn(str(error))
 

@@ -56,6 +56,11 @@ async def home_namespace(store: Store) -> str | None:
     return None if name is None else str(name).partition("/")[0]
 
 
+async def record_restore(store: Store) -> None:
+    """Record that the database was restored: see `ClaimedRun.before_restore`."""
+    await store.rows("SELECT opendataflow.record_restore()")
+
+
 async def forget_home(store: Store) -> None:
     """Forget the home. The next operator that leads becomes the home."""
     await store.rows("SELECT opendataflow.forget_home()")

@@ -34,6 +34,7 @@ def claimed_run(row: Row) -> ClaimedRun:
         host=Host(row["host"], row["boot"]),
         runs_home=row["runs_home"],
         nonce=row["nonce"],
+        before_restore=row.get("before_restore", False),
     )
 
 

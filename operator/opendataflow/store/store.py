@@ -72,10 +72,14 @@ class Store(Database):
         query = "SELECT opendataflow.open_lease(%s::uuid, %s, %s, %s, %s, make_interval(secs => %s), %s, %s)"
         await self.row(query, lease, kind, host.name, host.boot, runs_home, ttl, slots, list(jobs))
 
-    async def renew_lease(self, lease: str, ttl: float) -> bool:
-        """Renew a lease, also an expired one. Return False if its row is deleted."""
-        query = "SELECT opendataflow.renew_lease(%s::uuid, make_interval(secs => %s)) AS renewed"
-        return bool((await self.row(query, lease, ttl))["renewed"])
+    async def renew_lease(self, lease: str, ttl: float, newest: ClaimedRun | None = None) -> bool:
+        """Renew a lease, also an expired one. Return False if its row is deleted.
+
+        `newest`: the newest run that the caller knows from the database. Raises HistoryLost if the database lacks it.
+        """
+        query = "SELECT opendataflow.renew_lease(%s::uuid, make_interval(secs => %s), %s, %s) AS renewed"
+        run, fence = (None, None) if newest is None else (newest.run, newest.fence)
+        return bool((await self.row(query, lease, ttl, run, fence))["renewed"])
 
     async def close_lease(self, lease: str) -> None:
         """End a lease now."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.names import LABEL_JOB, LABEL_RUN
 from tests.e2e import next_version
@@ -38,6 +39,12 @@ from tests.waiting import wait_until
 
 SECONDS = 300
 SECRET = "ours"
+PASSFILE = "/etc/passfile/passfile"
+VALUES = (
+    f"--set=database.existingSecret={SECRET}",
+    f'--set-json=extraVolumes=[{{"name": "passfile", "secret": {{"secretName": "{SECRET}"}}}}]',
+    '--set-json=extraVolumeMounts=[{"name": "passfile", "mountPath": "/etc/passfile"}]',
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,13 @@ class Outside:
         self.home("rollout", "status", f"deployment/{RELEASE}", f"--timeout={SECONDS}s")
 
     def point_to(self, dsn: str) -> None:
-        """Write the Secret with the address of Postgres."""
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"dsn": dsn}}
+        """Write the Secret with the address of Postgres, and with its password in a passfile of libpq."""
+        parts = conninfo_to_dict(dsn)
+        content = {
+            "dsn": f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}?passfile={PASSFILE}",
+            "passfile": f"*:*:*:{parts['user']}:{parts['password']}\n",
+        }
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": content}
         self.home("apply", "-f-", stdin=json.dumps(secret))
 
     def helm(self, *arguments: str) -> str:
@@ -127,9 +139,7 @@ def outside(cluster: RealCluster) -> Iterator[Outside]:
         made = Outside(cluster, home, other, postgres, dsn, busybox)
         made.point_to(dsn)
         watched = [home.namespace, other.namespace]
-        begun = install(
-            cluster, home.namespace, KEEP_DEFINITIONS, f"--set=database.existingSecret={SECRET}", watched=watched
-        )
+        begun = install(cluster, home.namespace, KEEP_DEFINITIONS, *VALUES, watched=watched)
         yield replace(made, begun=begun.isoformat())
         uninstall(cluster, home.namespace)
 

@@ -28,9 +28,9 @@ def restored(
         bool, typer.Option("--copy", help="The original is still in use. Suspend all jobs, and end all runs as lost.")
     ] = False,
 ) -> None:
-    """Check a restored database before its operator starts. List finished DataFlowActions that it has forgotten.
+    """Prepare a restored database before its operator starts. List finished DataFlowActions that it has forgotten.
 
-    Without an option, nothing is changed.
+    Runs of the restored state whose pods are gone are then tried again with newer fencing tokens.
     """
     if move and copy:
         raise InvalidInput("--move and --copy: write one of them")
@@ -64,10 +64,11 @@ async def _become_copy(store: "Store") -> tuple[int, int]:
 
 async def _prepare(store: "Store", finished: list[dict[str, Any]], *, move: bool) -> list[dict[str, Any]]:
     """Return the finished actions that Postgres does not know. `move`: forget the home of the database."""
-    from opendataflow.store.leader import forget_home, require_no_engine
+    from opendataflow.store.leader import forget_home, record_restore, require_no_engine
     from opendataflow.store.requests import answered, owner_of_action
 
     await require_no_engine(store)
+    await record_restore(store)
     if move:
         await forget_home(store)
     known = await answered(store, [owner_of_action(each["metadata"]["uid"]) for each in finished])

@@ -21,6 +21,8 @@ class Match(Enum):
     """It is the object of the run, but somebody has removed our finalizer."""
     OPEN = auto()
     """It may be the driver of the run's SparkApplication. The Spark operator has not named the driver yet."""
+    LOST = auto()
+    """It is the object of a run with the same number and another nonce, which Postgres has forgotten."""
     FOREIGN = auto()
 
 
@@ -57,7 +59,7 @@ class Identified(ClusterObject, Protocol):
 def match_object(seen: Identified, run: RunIdentity, engine: str) -> Match:
     """Compare a pod or SparkApplication, whose uid is not known yet, with a run. `engine`: the database's identity."""
     if (seen.namespace, seen.name) != (run.namespace, run.name) or not _is_of_run(seen, run, engine):
-        return Match.FOREIGN
+        return Match.LOST if claims_to_be(seen) is not None and _is_of_lost_run(seen, run, engine) else Match.FOREIGN
     return Match.OURS if seen.finalizer else Match.UNPROTECTED
 
 
@@ -76,7 +78,7 @@ def match_driver(pod: ObservedPod, application: ObservedApplication | None, run:
     The driver has no finalizer of ours. Its application has one, and names the driver.
     """
     if pod.namespace != run.namespace or not _is_of_run(pod, run, engine):
-        return Match.FOREIGN
+        return Match.LOST if _is_of_lost_run(pod, run, engine) else Match.FOREIGN
     if application is None or application.driver is None:
         return Match.OPEN
     # A Spark operator without its webhook sets no owner.
@@ -88,3 +90,7 @@ def match_driver(pod: ObservedPod, application: ObservedApplication | None, run:
 def _is_of_run(seen: Identified, run: RunIdentity, engine: str) -> bool:
     own = (run.run, run.fence, run.nonce, engine)
     return all(own) and (seen.run, seen.fence, seen.nonce, seen.engine) == own
+
+
+def _is_of_lost_run(seen: Identified, run: RunIdentity, engine: str) -> bool:
+    return (seen.run, seen.engine) == (run.run, engine) and seen.nonce not in (None, run.nonce)

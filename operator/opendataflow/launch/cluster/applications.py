@@ -21,7 +21,7 @@ from opendataflow.launch.cluster.namespace_view import NamespaceView
 from opendataflow.launch.cluster.releases import Releases, Spawn, orphans_in
 from opendataflow.launch.cluster.rights import missing_rights
 from opendataflow.launch.cluster.seen import parse_application
-from opendataflow.launch.cluster.sightings import Foreigners, Sightings
+from opendataflow.launch.cluster.sightings import Foreigners, LostRuns, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.pod import Orphan, PodOrder, RunIdentity, StoredRun
@@ -43,13 +43,14 @@ class Applications:
     `spawn`: starts a coroutine in the background. The other arguments are those of the launcher.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # called once, by the launcher
         self,
         api: Api,
         engine: str,
         changed: Callable[[int], None],
         spawn: Spawn,
         foreigners: Foreigners,
+        lost_runs: LostRuns,
         *,
         note: Callable[[str], None],
         clock: Callable[[], float],
@@ -58,6 +59,7 @@ class Applications:
         self._engine = engine
         self._changed = changed
         self._spawn = spawn
+        self._lost_runs = lost_runs
         self._note = note
         self._ours = selector({names.LABEL_APPLICATION: engine})
         self._releases = Releases(api, APPLICATIONS, free_application, note=note, clock=clock)
@@ -79,6 +81,10 @@ class Applications:
         """Wait until all applications of an open namespace have been seen once."""
         await self._views[namespace].synced.wait()
 
+    def has_synced(self, namespace: str | None) -> bool:
+        """Return whether all applications of a namespace have been seen once."""
+        return namespace in self._views and self._views[namespace].synced.is_set()
+
     def get(self, run: int) -> ObservedApplication | None:
         """Return the facts of a run's application; None if it has none."""
         return self._seen.get(run)
@@ -87,9 +93,9 @@ class Applications:
         """Return the runs, by the annotations of applications, that are not expected."""
         return self._sightings.unknown_runs()
 
-    def orphans(self, runs: Collection[int]) -> list[Orphan]:
+    def orphans(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> list[Orphan]:
         """Return the applications of runs that Postgres does not know. Sweep those that are released."""
-        return orphans_in(self._sightings.open_of(runs), self._releases)
+        return orphans_in(self._sightings.lost(asked, stored), self._releases)
 
     def expect(self, run: RunIdentity) -> None:
         """Recognize the application of a run from now on, also one that was seen before."""
@@ -212,6 +218,7 @@ class Applications:
         """Handle a state of an application with our label, whoever has created it."""
         if self._releases.owns(seen):
             return
+        seen = self._lost_runs.renumbered(seen)
         run = self._sightings.take(seen)
         if run is not None:
             self._seen[run] = seen

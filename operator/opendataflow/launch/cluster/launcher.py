@@ -46,7 +46,7 @@ from opendataflow.launch.cluster.applications import Applications, is_applicatio
 from opendataflow.launch.cluster.creating import create_or_find
 from opendataflow.launch.cluster.namespace_view import NamespaceView
 from opendataflow.launch.cluster.seen import parse_pod
-from opendataflow.launch.cluster.sightings import Foreigners, Sightings
+from opendataflow.launch.cluster.sightings import Foreigners, LostRuns, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.claim import ClaimedRun
@@ -114,7 +114,9 @@ class ClusterLauncher:
         self._pods: dict[int, ObservedPod] = {}
         """The pods that have matched a run."""
         self._runs: dict[int, _Run] = {}
+        self._lost_runs = LostRuns()
         self._orphans: dict[int, Orphan] = {}
+        """The orphans, by the number of their lost run."""
         self._ended_orphans: list[Orphan] = []
         self._uncertain: set[int] = set()
         """Runs whose create may still arrive, from this process or from an earlier one."""
@@ -122,7 +124,7 @@ class ClusterLauncher:
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
         self._releases = releases.pod_releases(api, note=note, clock=clock)
         self._applications = Applications(
-            api, engine, self._application_changed, self._spawn, foreigners, note=note, clock=clock
+            api, engine, self._application_changed, self._spawn, foreigners, self._lost_runs, note=note, clock=clock
         )
         self._futures: set[asyncio.Task[None]] = set()
 
@@ -269,21 +271,36 @@ class ClusterLauncher:
         """Return runs that objects name, but that were neither started nor adopted. Their outcome may be committed."""
         return tuple(self._sightings.unknown_runs() | self._applications.unknown_runs())
 
-    def orphans(self, runs: Collection[int]) -> list[Orphan]:
-        """Return the objects of runs that Postgres does not know. They may still write."""
-        pods = [pod for pod in self._sightings.open_of(runs) if pod.main == names.MAIN_CONTAINER]
-        return [*self._applications.orphans(runs), *releases.orphans_in(pods, self._releases)]
+    def orphans(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> list[Orphan]:
+        """Return objects of runs that Postgres does not know, and that are not recognized yet. They may still write.
+
+        `asked`, `stored`: as in `settle`. A run that Postgres has with another nonce is another run.
+        """
+        pods = [pod for pod in self._sightings.lost(asked, stored) if pod.main == names.MAIN_CONTAINER]
+        found = [*self._applications.orphans(asked, stored), *releases.orphans_in(pods, self._releases)]
+        return [each for each in found if each.identity not in self._lost_runs]
 
     @property
     def lists_all(self) -> bool:
-        """Return whether all namespaces are listed. Where rights are missing, none are."""
-        return all(view.closed is None for view in self._views.values())
+        """Return whether all objects of all namespaces have been seen. Where rights are missing, none are."""
+        return all(
+            view.closed is None and view.synced.is_set() and self._applications.has_synced(view.namespace)
+            for view in self._views.values()
+        )
+
+    def recognize_orphan(self, orphan: Orphan) -> None:
+        """Recognize the objects of an orphan from now on. Its chunk is recorded: nothing of it is claimed."""
+        if orphan.identity not in self._lost_runs:
+            run = self._lost_runs.add(orphan.identity)
+            self._orphans[run.run] = orphan
+            self._expect(run)
+            for pod in self._sightings.open_of(orphan.identity):  # such as the driver of an application
+                self._see(pod)
 
     async def end_orphan(self, orphan: Orphan) -> None:
-        """Delete an orphan, with its own grace period. `ended_orphans` returns it when no container of it runs."""
-        run = orphan.identity.run
-        self._orphans[run] = orphan
-        self._expect(orphan.identity)
+        """Delete a recognized orphan, with its own grace period. `ended_orphans` returns it when none of its containers
+        runs."""
+        run = self._lost_runs.number(orphan.identity)
         await self._protect(run)
         known = self._runs[run] = _Run(run)
         if run not in self._pods and self._applications.get(run) is None:
@@ -300,8 +317,9 @@ class ClusterLauncher:
     def release_orphan(self, orphan: Orphan) -> None:
         """Release an orphan, whose chunk may be claimed now."""
         self._ended_orphans.remove(orphan)
-        self._orphans.pop(orphan.identity.run)
-        self._release(orphan.identity.run)
+        run = self._lost_runs.remove(orphan.identity)
+        self._orphans.pop(run)
+        self._release(run)
 
     async def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> None:
         """Release the objects of runs that have ended in Postgres, and delete them later; count foreign objects.
@@ -366,6 +384,7 @@ class ClusterLauncher:
         """Handle a state of a pod with our labels, whoever has created it."""
         if self._releases.owns(pod):
             return
+        pod = self._lost_runs.renumbered(pod)
         run = self._sightings.take(pod)
         if run is not None:
             self._update(run, pod)

@@ -5,11 +5,13 @@ judges, releases or deletes it.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from opendataflow.core.kubernetes.run_identity import Identified, Match
 from opendataflow.launch.cluster.api import Resource
-from opendataflow.model.records.pod import RunIdentity, StoredRun
+from opendataflow.model.records.application import ObservedApplication
+from opendataflow.model.records.pod import ObservedPod, RunIdentity, StoredRun
 
 Key = tuple[str, str]
 """Namespace and name of an object."""
@@ -23,6 +25,37 @@ class Sighted(Identified, Protocol):
 
 
 T = TypeVar("T", bound=Sighted)
+S = TypeVar("S", ObservedPod, ObservedApplication)
+
+
+class LostRuns:
+    """Negative numbers for runs that Postgres has forgotten: a present run may have the same number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int | None, str | None], int] = {}
+        self._last = 0
+
+    def add(self, run: RunIdentity) -> RunIdentity:
+        """Return what identifies the objects of a lost run from now on."""
+        self._last -= 1
+        self._numbers[run.namespace, run.run, run.nonce] = self._last
+        return replace(run, run=self._last)
+
+    def number(self, run: RunIdentity) -> int:
+        """Return the number of a lost run that was added."""
+        return self._numbers[run.namespace, run.run, run.nonce]
+
+    def remove(self, run: RunIdentity) -> int:
+        """Forget a lost run. Return its number."""
+        return self._numbers.pop((run.namespace, run.run, run.nonce))
+
+    def __contains__(self, run: RunIdentity) -> bool:
+        return (run.namespace, run.run, run.nonce) in self._numbers
+
+    def renumbered(self, seen: S) -> S:
+        """Return an object of a lost run with the number of this run; any other object as it is."""
+        number = self._numbers.get((seen.namespace, seen.run, seen.nonce))
+        return seen if number is None else replace(seen, run=number)
 
 
 class Foreigners:
@@ -105,11 +138,12 @@ class Sightings(Generic[T]):
         return None
 
     def _compare(self, seen: T, run: RunIdentity) -> int | None:
-        match = Match.FOREIGN if run.run in self._uids else self._match(seen, run)
-        if match is Match.OURS:
+        match = self._match(seen, run)
+        is_free = run.run not in self._uids
+        if match is Match.OURS and is_free:
             self.pin(run.run, seen)
             return run.run
-        if match is Match.FOREIGN:
+        if match is Match.FOREIGN or not (is_free or match is Match.LOST):
             self._ignore(seen)
         else:
             self._open[seen.namespace, seen.name] = seen
@@ -126,6 +160,11 @@ class Sightings(Generic[T]):
         """Return the object of this name that is not sorted yet."""
         return self._open.get((namespace, name))
 
+    def open_of(self, run: RunIdentity) -> list[T]:
+        """Return the objects that are not sorted and have the number and the nonce of a run."""
+        own = (run.namespace, run.run, run.nonce)
+        return [seen for seen in self._open.values() if (seen.namespace, seen.run, seen.nonce) == own]
+
     def open_of_expected_runs(self) -> list[T]:
         """Return the objects that are not sorted although their run is expected by now."""
         return [seen for seen in self._open.values() if seen.run in self._expected]
@@ -139,12 +178,20 @@ class Sightings(Generic[T]):
         return seen
 
     def unknown_runs(self) -> set[int]:
-        """Return the runs, by the labels of objects, that are not expected."""
-        return {seen.run for seen in self._open.values() if seen.run is not None} - self._expected.keys()
+        """Return the runs, by the labels of objects, that are not expected, or expected with another nonce."""
+        return {seen.run for seen in self._open.values() if seen.run is not None and self._is_unknown(seen, seen.run)}
 
-    def open_of(self, runs: Collection[int]) -> list[T]:
-        """Return the objects of these runs that are not sorted."""
-        return [seen for seen in self._open.values() if seen.run in runs]
+    def _is_unknown(self, seen: T, number: int) -> bool:
+        expected = self._expected.get(number)
+        return expected is None or self._match(seen, expected) is Match.LOST
+
+    def lost(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> list[T]:
+        """Return the objects of runs that Postgres does not have, or has with another nonce.
+
+        `asked`: the runs that Postgres was asked for. `stored`: those that it has.
+        """
+        found = [(seen, seen.run) for seen in self._open.values() if seen.run is not None and seen.run in asked]
+        return [seen for seen, run in found if run not in stored or stored[run].identity.nonce != seen.nonce]
 
     def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun], *, by_uid: bool) -> list[T]:
         """Sort the objects of unknown runs with what Postgres stores. Return those of runs that have ended.
@@ -152,7 +199,8 @@ class Sightings(Generic[T]):
         `asked`: the runs that Postgres was asked for. `by_uid`: the stored uids are those of this kind of objects.
         """
         ended = []
-        for seen in [seen for seen in self._open.values() if seen.run in asked and seen.run not in self._expected]:
+        found = [seen for seen in self._open.values() if seen.run is not None and seen.run in asked]
+        for seen in [seen for seen in found if self._is_unknown(seen, seen.run or 0)]:
             run = None if seen.run is None else stored.get(seen.run)
             if run is None or self._is_foreign(seen, run, by_uid=by_uid):
                 self._ignore(seen)
@@ -164,7 +212,7 @@ class Sightings(Generic[T]):
     def _is_foreign(self, seen: T, run: StoredRun, *, by_uid: bool) -> bool:
         if by_uid and run.pod_uid is not None:
             return seen.uid != run.pod_uid
-        return self._match(seen, run.identity) is Match.FOREIGN
+        return self._match(seen, run.identity) in (Match.FOREIGN, Match.LOST)
 
     def forget_unlisted(self, listed: Collection[str], covers: Callable[[str], bool]) -> None:
         """Forget objects that a complete list does not contain. `listed`: uids. `covers`: namespaces of the list."""

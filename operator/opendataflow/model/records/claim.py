@@ -24,7 +24,8 @@ class Position:
 class ClaimedRun:
     """A run that is claimed and committed. `attempts`: earlier failures of the program. `bounds`: by data set.
 
-    `runs_home`: the folder of its files, or the namespace of its pod. `nonce`: a random UUID.
+    `runs_home`: the folder of its files, or the namespace of its pod. `nonce`: a random UUID. `before_restore`: whether
+    Postgres was restored after the claim. A lost run may have used a newer fencing token.
     """
 
     run: int
@@ -39,6 +40,7 @@ class ClaimedRun:
     host: Host
     runs_home: str
     nonce: str
+    before_restore: bool = False
 
     @property
     def name(self) -> str:
