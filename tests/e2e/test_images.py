@@ -242,3 +242,9 @@ def test_an_executor_outside_of_spark_says_what_it_is_for(in_spark: Root) -> Non
     done = in_spark.run("/opt/opendataflow/entrypoint", "executor")
     assert done.returncode == 1
     assert done.stderr == "error: SPARK_EXECUTOR_MEMORY is not set: `executor` is for pods that Spark starts\n"
+
+
+def test_a_driver_outside_of_spark_says_what_it_is_for(in_spark: Root) -> None:
+    done = in_spark.run("/opt/opendataflow/entrypoint", "driver", "program.py")
+    assert done.returncode == 1
+    assert done.stderr == "error: SPARK_DRIVER_BIND_ADDRESS is not set: `driver` is for pods that Spark starts\n"

@@ -482,7 +482,8 @@ async def test_a_stop_that_was_not_allowed_is_reported_once_and_asked_for_again(
         await launcher.kill(1, cancelled=True)
         assert (await end(launcher)).cancelled
     [note] = place.notes
-    assert note.startswith("run 1 can't be stopped, and it is tried again: ")
+    assert note.startswith(f"{place.namespace}/load-r1-")
+    assert " can't be stopped, and it is tried again: " in note
 
 
 # Releasing --------------------------------------------------------------------------------------------------

@@ -564,7 +564,7 @@ class ClusterLauncher:
                     self._mark_gone(known.run, seen)
                 elif error.code != 409:
                     if not known.refused:
-                        self._note(f"run {known.run} can't be stopped, and it is tried again: {error}")
+                        self._note(f"{seen.namespace}/{seen.name} can't be stopped, and it is tried again: {error}")
                     known.refused = True
         known.deleting = False
 

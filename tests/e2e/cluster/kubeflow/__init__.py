@@ -1,0 +1,1 @@
+"""Runs as SparkApplications with the Spark operator of Kubeflow itself, on real nodes."""
