@@ -168,7 +168,8 @@ def _run(command: list[str], folder: Path, environ: Mapping[str, str], say: Call
 
     def read() -> None:
         assert process.stderr is not None
-        lines.extend(process.stderr)
+        with process.stderr as output:
+            lines.extend(output)
 
     reader = threading.Thread(target=read)
     reader.start()

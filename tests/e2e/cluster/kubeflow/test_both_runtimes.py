@@ -44,16 +44,20 @@ from pyspark.sql import SparkSession
 NAMES = ("dataid", "DATAFLOW_DATA_ID", "DATAFLOW_RUN_ID", "DATAFLOW_FENCE", "MODE", "raw_password")
 
 
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
 def seen(_):
-    return {name: os.environ.get(name) for name in NAMES}
+    found = {name: os.environ.get(name) for name in NAMES}
+    found["raw_password"] = digest(found["raw_password"].encode())
+    return {**found, "context": digest(Path(os.environ["DATAFLOW_CONTEXT"]).read_bytes())}
 
 
 with SparkSession.builder.getOrCreate() as spark:
     (worker,) = spark.sparkContext.parallelize([1], 1).map(seen).collect()
 context = json.loads(Path(os.environ["DATAFLOW_CONTEXT"]).read_text())
 report = {"rows": 1, "driver": seen(0), "worker": worker, "context": sorted(context)}
-for of in ("driver", "worker"):
-    report[of]["raw_password"] = hashlib.sha256(report[of]["raw_password"].encode()).hexdigest()
 Path("/dev/termination-log").write_text(json.dumps(report))
 """
 
@@ -122,13 +126,20 @@ def test_driver_and_workers_see_the_chunk_and_its_secrets_in_both_runtimes(
         name = runtime.lower()
         kubectl("apply", "--filename=-", stdin=resources(runtime, name, SEES, spark_image, retry=ONCE))
     wait_until(lambda: all(database.states(each.lower())["DONE"] == 1 for each in RUNTIMES), "both are done", SECONDS)
-    found = {run["job"].rpartition("/")[2]: run["metrics"] for run in runs(database)}
-    for name in found:
-        for of in ("driver", "worker"):
-            seen = found[name][of]
-            assert (seen["dataid"], seen["DATAFLOW_DATA_ID"], seen["MODE"]) == ("0-0", "0-0", "full")
-            assert seen[f"{name}_in_password"] == hashlib.sha256(PASSWORD.encode()).hexdigest()
-    assert found["spark"]["context"] == found["sparkapplication"]["context"]
+    contexts = []
+    for run in runs(database):
+        report, name = run["metrics"], bare(run["job"])
+        expected = {
+            "dataid": "0-0",
+            "DATAFLOW_DATA_ID": "0-0",
+            "DATAFLOW_RUN_ID": str(run["id"]),
+            "DATAFLOW_FENCE": str(run["fence"]),
+            "MODE": "full",
+            f"{name}_in_password": hashlib.sha256(PASSWORD.encode()).hexdigest(),
+        }
+        assert report["driver"] == report["worker"] == {**expected, "context": report["driver"]["context"]}
+        contexts.append(report["context"])
+    assert contexts[0] == contexts[1]
     written = kubectl("get", "sparkapplications,pods,configmaps", "--output=json")
     assert PASSWORD not in written
 
